@@ -21,6 +21,7 @@ from rskip.connections.stream_kernels import (
     RMS_NORM,
     Parameters,
     Reads,
+    described,
     dynamic_reading,
     fused,
     library_for,
@@ -117,12 +118,18 @@ class StreamsConnection(Connection):
 
     norm: nn.Module
     streams: int
+    recomputed = 0  # the backward pass gets the state before every k-th block, and computes the others again; 0: gets all
 
     def __init_subclass__(cls, **settings: Any) -> None:
         """A class with weights of its own does not inherit how the kernels compute another's."""
         super().__init_subclass__(**settings)
         if {"weights", "residual_weights"} & vars(cls).keys() and "kernel_reading" not in vars(cls):
             cls.kernel_reading = StreamsConnection.kernel_reading  # type: ignore[method-assign]
+
+    def extra_repr(self) -> str:
+        parameter = next(self.parameters())
+        library = library_for(parameter.new_empty(1, self.streams, self.features)) if self.kernel_reading() else None
+        return f"{super().extra_repr()}, computed by {described(library)}"
 
     def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:
         """α and R, concatenated (..., n, 1 + n), and β (..., n, 1), for h (..., n, C). Only α, if R is the identity."""
@@ -145,7 +152,7 @@ class StreamsConnection(Connection):
         streams = streams_of(state, self)
         library = library_for(streams)
         if library and (found := self.kernel_reading()):
-            return read_streams(library, found, self.norm, streams)
+            return read_streams(library, found, self.norm, streams, self.recomputed)
         weights, outputs = self.weights(streams)
         sums = weighted_sums(weights, streams)
         mixed = streams if sums.size(-2) == 1 else sums.narrow(-2, 1, self.streams)

@@ -55,6 +55,7 @@ _BACKWARD = packing(
     Reading, "h", *_PARAMETERS, *_KEPT, "of_x", "of_mix", "of_output", "gradient", *_GRADIENTS, *_ROWS,
     "of_output_token", "of_output_stream", *_SIZES, *_NUMBERS,
 )  # fmt: skip
+_RECIPE = "_rskip_recipe"  # attribute of a state, how to compute it again
 _LAST = ("features", "streams", "parts", "width", "identity")
 _WRITE = packing(Writing, "h", "mix", "f", "output", "token", "stream", *_LAST)
 _WRITE_BACKWARD = packing(
@@ -85,6 +86,13 @@ def find_triton() -> TritonKernels | None:
 def _suits(device: torch.device) -> bool:
     """Whether Triton compiles for this GPU."""
     return bool(torch.version.hip) or torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def described(library: Kernels | None) -> str:
+    """What computes, for a module's `repr`."""
+    if library is None:
+        return "PyTorch"
+    return "Triton" if isinstance(library, TritonKernels) else f"kernels ({library.instructions})"
 
 
 def library_for(h: Tensor) -> Kernels | None:
@@ -195,15 +203,46 @@ def dynamic_reading(
     )  # fmt: skip
 
 
+class Recipe:
+    """How the backward pass computes a block's streams again: from an earlier block's, its weights and its f.
+
+    :param start: the streams (..., n, C) that were kept; None: they follow from `before`.
+    """
+
+    def __init__(self, start: Tensor | None, before: Recipe | None = None, *written: Any) -> None:
+        self.start, self.before, self.written = start, before, written
+        self.steps: int = 0 if before is None else before.steps + 1
+        self._found = start
+
+    def streams(self) -> Tensor:
+        if self._found is None:
+            assert self.before is not None
+            library, mix, f = self.written
+            self._found = _write(library, self.before.streams(), mix, f)
+        return self._found
+
+    def release(self) -> None:
+        self._found = self.start
+
+
 def read_streams(
-    library: Kernels, found: tuple[Reads, Parameters], norm: nn.Module, h: Tensor
+    library: Kernels, found: tuple[Reads, Parameters], norm: nn.Module, h: Tensor, every: int = 0
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The branch's input (..., qC), and what `write_streams` takes: h (..., n, C) and the weights (..., width)."""
+    """The branch's input (..., qC), and what `write_streams` takes: h (..., n, C) and the weights (..., width).
+
+    :param every: of which blocks the backward pass gets the streams; it computes those of the others again (Xie et al.
+        2025, Eq. 20). 0: of all.
+    """
     reads, parameters = found
-    if torch.is_grad_enabled():
-        x, mix, h = _Read.apply(library, reads, h, *parameters)
-    else:
+    if not torch.is_grad_enabled():
         x, mix, _ = _read(library, reads, h, parameters)
+        return x if reads.norm else norm(x), (h, mix)
+    recipe: Recipe | None = getattr(h, _RECIPE, None) if every else None
+    if every and (recipe is None or recipe.steps == every):
+        recipe = Recipe(h.detach())
+    x, mix, h = _Read.apply(library, reads, recipe, h, *parameters)
+    if recipe is not None:
+        setattr(h, _RECIPE, recipe)
     return x if reads.norm else norm(x), (h, mix)
 
 
@@ -216,6 +255,8 @@ def write_streams(h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
     if not torch.is_grad_enabled():
         return _write(library, h, mix, f)
     written: Tensor = _Write.apply(library, h, mix, f)
+    if (recipe := getattr(h, _RECIPE, None)) is not None:
+        setattr(written, _RECIPE, Recipe(None, recipe, library, mix.detach(), f.detach()))
     return written
 
 
@@ -314,17 +355,20 @@ class _Read(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, library: Kernels, reads: Reads, h: Tensor, *parameters: Tensor | None
+        ctx: Any, library: Kernels, reads: Reads, recipe: Recipe | None, h: Tensor, *parameters: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         x, mix, kept = _read(library, reads, h, parameters)
-        ctx.library, ctx.reads = library, reads
+        ctx.library, ctx.reads, ctx.recipe = library, reads, recipe
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(h, mix, kept, *parameters)
+        ctx.save_for_backward(h if recipe is None or recipe.start is not None else None, mix, kept, *parameters)
         return x, mix, h
 
     @staticmethod
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Any, ...]:
         h, mix, kept, *parameters = ctx.saved_tensors
+        h = ctx.recipe.streams() if h is None else h
+        if ctx.recipe is not None:
+            ctx.recipe.release()
         reads, (of_x, of_mix, of_output) = ctx.reads, given
         check_first_order()
         of_x = h.new_zeros((*h.shape[:-2], reads.parts * reads.features)) if of_x is None else of_x.contiguous()
@@ -332,7 +376,7 @@ class _Read(torch.autograd.Function):
         if isinstance(ctx.library, TritonKernels):
             h, *apart = _apart(h)
             of_output, *of_apart = (None, 0, 0) if of_output is None else _apart(of_output)
-            return None, None, *ctx.library.streams.read_gradient(
+            return None, None, None, *ctx.library.streams.read_gradient(
                 reads, h, apart, mix, kept, parameters, of_x, of_mix, of_output, of_apart
             )
         of_token = of_stream = 0
@@ -355,7 +399,7 @@ class _Read(torch.autograd.Function):
             *reads.fixed,
         )  # fmt: skip
         ctx.library.read_streams_gradient(arguments, tokens, work=3 * h.numel() * reads.outputs)
-        return None, None, gradient, *found
+        return None, None, None, gradient, *found
 
 
 class _Write(torch.autograd.Function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +25,7 @@ from rskip.connections import (
     read_supplies,
 )
 from rskip.connections.connection import HostNeed
+from rskip.connections.hyper import StreamsConnection
 from rskip.connections.norms import EPS, Normalisation
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError, did_you_mean
@@ -167,6 +169,7 @@ class Residuals(nn.Module):
         model has its own final normalisation.
     :param host_supplies: what your model does for connections that need more than x and F(x), out of HOST_NEEDS
         (`build_connection`).
+    :param recompute: "streams": see `recompute_streams`.
     :raises SettingError: the connection, a branch's name or another argument is not valid, or the connection needs
         something from the model that `host_supplies` does not name.
     """
@@ -183,6 +186,7 @@ class Residuals(nn.Module):
         eps: float = EPS,
         closing_norm: bool = True,
         host_supplies: HostNeed | Collection[HostNeed] = (),
+        recompute: Literal["streams"] | None = None,
     ) -> None:
         super().__init__()
         spec = connection if isinstance(connection, ConnectionSpec) else parse_connection(connection)
@@ -203,6 +207,7 @@ class Residuals(nn.Module):
         self.closing_norm = None
         if closing_norm and spec.closing_norm is not None:
             self.closing_norm = build_norm(spec.closing_norm, features, eps=eps)
+        recompute_streams(self, recompute)
 
     def enter(self, x: Tensor) -> State:
         """The first residual's state from the stack's input x (..., C).
@@ -277,6 +282,24 @@ def no_weight_decay(model: nn.Module) -> frozenset[str]:
             continue
         names |= {f"{prefix}.{name}" if prefix else name for name in found}
     return frozenset(names)
+
+
+def recompute_streams(model: nn.Module, recompute: Literal["streams"] | None = "streams") -> None:
+    """Has the backward pass compute most blocks' streams again, from their weights and their branches' outputs.
+
+    Of a model with N blocks in a stack it keeps the streams before every √N-th (Xie et al. 2025, Eq. 20); no branch
+    runs twice. It concerns `hyper`, `mhc` and `mhc_lite` where kernels compute them, and nothing else. Use it in place
+    of activation checkpointing of whole layers, not within.
+
+    :param model: a model with `Residuals`, or one that `adapt` changed.
+    :param recompute: None: all streams are kept again.
+    :raises SettingError: another value.
+    """
+    if recompute not in ("streams", None):
+        raise SettingError.of_value("recompute", recompute, '"streams" or None')
+    connections = [each for each in model.modules() if isinstance(each, StreamsConnection)]
+    for each in connections:
+        each.recomputed = math.isqrt(len(connections)) if recompute else 0
 
 
 def build_layers(

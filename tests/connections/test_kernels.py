@@ -166,3 +166,37 @@ def test_a_hook_at_the_norm_is_called():
     connection.norm.register_forward_hook(lambda *given: seen.append(given))
     connection.before(torch.randn(2, 4, 32))
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("spec", ["hyper", "mhc", "mhc_lite", "mhc:residual=identity"])
+def test_recomputed_streams_are_the_same_and_most_are_not_kept(spec):
+    kept, gradients = zip(*(_with_recomputation(spec, recompute) for recompute in (None, "streams")), strict=True)
+    assert kept == (8, 4)  # before every other of 8 blocks
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
+
+
+def _with_recomputation(spec, recompute):
+    """The number of states that autograd keeps, and the gradients."""
+    torch.manual_seed(1)
+    residuals, branch = Residuals(spec, 32, layers=4, recompute=recompute), nn.Tanh()
+    for each in residuals.parameters():
+        each.data += 0.1 * torch.randn_like(each)
+    x, states = torch.randn(2, 5, 32, requires_grad=True), []
+
+    def note(tensor):
+        states.extend([tensor] if tensor.shape == (2, 5, 4, 32) else [])
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        state = residuals.enter(x)
+        for layer in residuals:
+            state = layer.ffn(layer.attention(state, branch), branch)
+        loss = residuals.leave(state).square().sum()
+    loss.backward()
+    return len(states), [x.grad, *(each.grad for each in residuals.parameters())]
+
+
+def test_a_module_says_what_computes(monkeypatch):
+    connection = Residuals("hyper", 32, layers=1)[0].ffn
+    assert f"computed by kernels ({find_library().library.instructions})" in repr(connection)
+    assert "computed by PyTorch" in repr(connection.double()) and "PyTorch" in repr(Residuals("hyper", 33, layers=1))
