@@ -30,6 +30,7 @@ from rskip.connections.stream_kernels import (
     reads_of,
     write_streams,
 )
+from rskip.cpu.library import Library
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
@@ -421,6 +422,10 @@ class ManifoldHyperConnection(ManifoldStreams):
             return super().before(state)
         streams, reads = tensors(state, self, 2)
         tensors(state[:1], self)  # the first α never requires gradients, so it does not tell whether any are lost
+        library = library_for(streams)
+        if isinstance(library, Library) and (found := self.kernel_reading()):
+            x, kept = read_streams(library, found, self.norm, streams, self.recomputed, reads)
+            return x, (*kept, kept[1][..., : self.streams])
         weights, outputs = self.weights(streams)
         mixed = weighted_sums(weights[..., 1:], streams) if self.logits else streams
         return self.norm(read(reads, streams)), (mixed, outputs, weights[..., 0])

@@ -50,10 +50,10 @@ _ROWS = ("tokens", "token", "stream", "alpha_row", "residual_row")
 _SIZES = ("features", "streams", "parts", "outputs", "width", "form", "row_norm", "norm", "iterations")
 _NUMBERS = ("row_epsilon", "epsilon", "alpha_epsilon", "beta_epsilon", "magnitude", "sinkhorn_epsilon")
 _GRADIENTS = [f"of_{name}" for name in _PARAMETERS if name != "matrices"]
-_FORWARD = packing(Reading, "h", *_PARAMETERS, "x", *_KEPT, *_ROWS, *_SIZES, *_NUMBERS)
+_FORWARD = packing(Reading, "h", *_PARAMETERS, "previous", "x", *_KEPT, *_ROWS, *_SIZES, *_NUMBERS)
 _BACKWARD = packing(
-    Reading, "h", *_PARAMETERS, *_KEPT, "of_x", "of_mix", "of_output", "gradient", *_GRADIENTS, *_ROWS,
-    "of_output_token", "of_output_stream", *_SIZES, *_NUMBERS,
+    Reading, "h", *_PARAMETERS, "previous", *_KEPT, "of_x", "of_mix", "of_output", "gradient", *_GRADIENTS,
+    "of_previous", *_ROWS, "of_output_token", "of_output_stream", *_SIZES, *_NUMBERS,
 )  # fmt: skip
 _RECIPE = "_rskip_recipe"  # attribute of a state, how to compute it again
 _LAST = ("features", "streams", "parts", "width", "identity")
@@ -226,21 +226,24 @@ class Recipe:
 
 
 def read_streams(
-    library: Kernels, found: tuple[Reads, Parameters], norm: nn.Module, h: Tensor, every: int = 0
+    library: Kernels, found: tuple[Reads, Parameters], norm: nn.Module, h: Tensor, every: int = 0,
+    previous: Tensor | None = None,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """The branch's input (..., qC), and what `write_streams` takes: h (..., n, C) and the weights (..., width).
 
     :param every: of which blocks the backward pass gets the streams; it computes those of the others again (Xie et al.
         2025, Eq. 20). 0: of all.
+    :param previous: weights (..., n) that read in place of α, which is among the weights; not for Triton's kernels.
     """
     reads, parameters = found
+    previous = None if previous is None else previous.contiguous()
     if not torch.is_grad_enabled():
-        x, mix, _ = _read(library, reads, h, parameters)
+        x, mix, _ = _read(library, reads, h, previous, parameters)
         return x if reads.norm else norm(x), (h, mix)
     recipe: Recipe | None = getattr(h, _RECIPE, None) if every else None
     if every and (recipe is None or recipe.steps == every):
         recipe = Recipe(h.detach())
-    x, mix, h = _Read.apply(library, reads, recipe, h, *parameters)
+    x, mix, h = _Read.apply(library, reads, recipe, h, previous, *parameters)
     if recipe is not None:
         setattr(h, _RECIPE, recipe)
     return x if reads.norm else norm(x), (h, mix)
@@ -305,7 +308,9 @@ def _rows(reads: Reads, parameters: Parameters) -> tuple[int, int]:
     return reads.parts, reads.streams
 
 
-def _read(library: Kernels, reads: Reads, h: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor]:
+def _read(
+    library: Kernels, reads: Reads, h: Tensor, previous: Tensor | None, parameters: Parameters
+) -> tuple[Tensor, Tensor, Tensor]:
     if isinstance(library, TritonKernels):
         h, *apart = _apart(h)
         return library.streams.read(reads, h, apart, parameters)
@@ -318,8 +323,8 @@ def _read(library: Kernels, reads: Reads, h: Tensor, parameters: Parameters) -> 
     start = kept.data_ptr()
     streams, token, stream = _apart(h)
     arguments = _FORWARD.pack(
-        streams.data_ptr(), *_addresses(reads, parameters), x.data_ptr(), mix.data_ptr(), start, start + 4 * values,
-        start + 4 * (values + of_rows), tokens, token, stream, *_rows(reads, parameters),
+        streams.data_ptr(), *_addresses(reads, parameters), address(previous), x.data_ptr(), mix.data_ptr(), start,
+        start + 4 * values, start + 4 * (values + of_rows), tokens, token, stream, *_rows(reads, parameters),
         *reads.fixed,
     )  # fmt: skip
     library.read_streams(arguments, tokens, work=h.numel() * reads.outputs)
@@ -355,17 +360,19 @@ class _Read(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, library: Kernels, reads: Reads, recipe: Recipe | None, h: Tensor, *parameters: Tensor | None
+        ctx: Any, library: Kernels, reads: Reads, recipe: Recipe | None, h: Tensor, previous: Tensor | None,
+        *parameters: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        x, mix, kept = _read(library, reads, h, parameters)
+        x, mix, kept = _read(library, reads, h, previous, parameters)
         ctx.library, ctx.reads, ctx.recipe = library, reads, recipe
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(h if recipe is None or recipe.start is not None else None, mix, kept, *parameters)
+        keeps = recipe is None or recipe.start is not None
+        ctx.save_for_backward(h if keeps else None, previous, mix, kept, *parameters)
         return x, mix, h
 
     @staticmethod
     def backward(ctx: Any, *given: Tensor | None) -> tuple[Any, ...]:
-        h, mix, kept, *parameters = ctx.saved_tensors
+        h, previous, mix, kept, *parameters = ctx.saved_tensors
         h = ctx.recipe.streams() if h is None else h
         if ctx.recipe is not None:
             ctx.recipe.release()
@@ -376,13 +383,15 @@ class _Read(torch.autograd.Function):
         if isinstance(ctx.library, TritonKernels):
             h, *apart = _apart(h)
             of_output, *of_apart = (None, 0, 0) if of_output is None else _apart(of_output)
-            return None, None, None, *ctx.library.streams.read_gradient(
+            gradient, *found = ctx.library.streams.read_gradient(
                 reads, h, apart, mix, kept, parameters, of_x, of_mix, of_output, of_apart
             )
+            return None, None, None, gradient, None, *found
         of_token = of_stream = 0
         if of_output is not None:
             of_output, of_token, of_stream = _apart(of_output)
         gradient = torch.empty_like(h, memory_format=torch.contiguous_format)
+        of_previous = None if previous is None else torch.zeros_like(previous)
         learned = [None if number == _MATRICES else each for number, each in enumerate(parameters)]
         sizes = [0 if each is None else each.numel() for each in learned]
         parts = h.new_empty(sum(sizes)).split(sizes)
@@ -393,13 +402,13 @@ class _Read(torch.autograd.Function):
         tokens, start = h.shape[:-2].numel(), kept.data_ptr()
         values, of_rows, _ = reads.kept_sizes(tokens)
         arguments = _BACKWARD.pack(
-            streams.data_ptr(), *_addresses(reads, parameters), mix.data_ptr(), start, start + 4 * values,
-            start + 4 * (values + of_rows), of_x.data_ptr(), address(of_mix), address(of_output),
-            gradient.data_ptr(), *addresses, tokens, token, stream, *_rows(reads, parameters), of_token, of_stream,
-            *reads.fixed,
+            streams.data_ptr(), *_addresses(reads, parameters), address(previous), mix.data_ptr(), start,
+            start + 4 * values, start + 4 * (values + of_rows), of_x.data_ptr(), address(of_mix), address(of_output),
+            gradient.data_ptr(), *addresses, address(of_previous), tokens, token, stream, *_rows(reads, parameters),
+            of_token, of_stream, *reads.fixed,
         )  # fmt: skip
         ctx.library.read_streams_gradient(arguments, tokens, work=3 * h.numel() * reads.outputs)
-        return None, None, None, gradient, *found
+        return None, None, None, gradient, of_previous, *found
 
 
 class _Write(torch.autograd.Function):

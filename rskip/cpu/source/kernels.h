@@ -189,6 +189,7 @@ struct reading {
     const float *matrices;         /* MANIFOLD: (p - 2n, n, n) that R mixes, or null: Sinkhorn */
     const float *alpha, *residual, *beta; /* DYNAMIC: the first values; rows `alpha_row` and `residual_row` apart */
     const float *gain, *shift;     /* (qC) of the branch's norm; the shift may be null */
+    const float *previous;         /* MANIFOLD: (N, n) that reads in the place of α, which the next block takes; or null */
     float *x;                      /* (N, q, C) */
     float *mix;                    /* (N, width) α, R unless it is the identity, β */
     float *values;                 /* (N, rows, p) */
@@ -198,7 +199,7 @@ struct reading {
     const float *of_x, *of_mix, *of_output;
     float *gradient;               /* (N, n, C) */
     float *of_weight, *of_weight2, *of_row_gain, *of_row_shift, *of_scale, *of_scale2, *of_bias;
-    float *of_alpha, *of_residual, *of_beta, *of_gain, *of_shift;
+    float *of_alpha, *of_residual, *of_beta, *of_gain, *of_shift, *of_previous;
     /* of streams.c: the weight with the rows' norm, (p, row), also in CHUNKs of columns, and what is added; per token */
     float *folded, *packed, *of_packed, *shifts, *deltas, *of_values, *of_scales;
     float *of_norm;                /* (groups of tokens, 2, qC) what the gradients of gain and shift are the sums of */

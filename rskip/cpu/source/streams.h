@@ -198,9 +198,14 @@ INLINE void tanh_weights(const struct reading *a, int64_t first, int64_t count, 
         }
 }
 
+/* the weights (n, q) with which a token reads */
+INLINE const float *reading_weights(const struct reading *a, int64_t token) {
+    return a->previous ? a->previous + token * a->streams : a->mix + token * a->width;
+}
+
 /* s (q, C), Σ_j α_jk·h_j of one token */
 INLINE void input_of(const struct reading *a, int64_t token, float *s, const int n, const int q) {
-    const float *h = a->h + token * a->token, *alpha = a->mix + token * a->width;
+    const float *h = a->h + token * a->token, *alpha = reading_weights(a, token);
     for (int64_t c = 0; c < a->features; c += LANES) {
         vector of_h[8];
         for (int j = 0; j < n; j++) of_h[j] = at(h + j * a->stream, c);
@@ -279,8 +284,8 @@ INLINE void input_gradient(const struct reading *a, int64_t token, float *of_s, 
     }
     if (a->of_mix) memcpy(of_mix, a->of_mix + token * a->width, a->width * sizeof *of_mix);
     else memset(of_mix, 0, a->width * sizeof *of_mix);
-    const float *x[8], *g[8], *of_inputs[8], *mix = a->mix + token * a->width;
-    float *to = a->gradient + token * n * features;
+    const float *x[8], *g[8], *of_inputs[8], *mix = a->mix + token * a->width, *alpha = reading_weights(a, token);
+    float *to = a->gradient + token * n * features, *of_alpha = a->previous ? a->of_previous + token * n : of_mix;
     const int identity = a->width == n * q + n, many = n < 4 ? n : 4;
     for (int j = 0; j < n; j++) {
         x[j] = h + j * a->stream;
@@ -288,9 +293,9 @@ INLINE void input_gradient(const struct reading *a, int64_t token, float *of_s, 
     }
     for (int k = 0; k < q; k++) of_inputs[k] = of_s + k * features;
     for (int j = 0; j < n; j += 4) {
-        if (q == 1) pair_products(x + j, of_inputs, features, of_mix + j, 1, many, 1);
+        if (q == 1) pair_products(x + j, of_inputs, features, of_alpha + j, 1, many, 1);
         else
-            for (int k = 0; k < q; k += 2) pair_products(x + j, of_inputs + k, features, of_mix + j * q + k, q, many, 2);
+            for (int k = 0; k < q; k += 2) pair_products(x + j, of_inputs + k, features, of_alpha + j * q + k, q, many, 2);
         if (a->of_output && !identity)
             for (int k = 0; k < n; k += 2) pair_products(x + j, g + k, features, of_mix + n * q + j * n + k, n, many, 2);
     }
@@ -301,7 +306,7 @@ INLINE void input_gradient(const struct reading *a, int64_t token, float *of_s, 
             for (int k = 0; k < n; k++) of_g[k] = at(g[k], c);
         for (int j = 0; j < n; j++) {
             vector y = {0};
-            for (int k = 0; k < q; k++) y += mix[j * q + k] * of_k[k];
+            for (int k = 0; k < q; k++) y += alpha[j * q + k] * of_k[k];
             if (a->of_output && identity) y += of_g[j];
             else if (a->of_output)
                 for (int k = 0; k < n; k++) y += mix[n * q + j * n + k] * of_g[k];
