@@ -115,8 +115,7 @@ class Connection(Described, Resettable):
 
     def after(self, kept: State, f: Tensor) -> State:
         """The state after the block, from what `before` kept and the branch's output."""
-        assert isinstance(kept, Tensor)
-        return self(kept, f)
+        return self(kept, f)  # type: ignore[arg-type]
 
     def key_value_inputs(self, kept: State) -> tuple[Tensor, Tensor] | None:
         """What attention's keys and values read, from what `before` kept; None: the branch's input."""

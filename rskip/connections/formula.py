@@ -116,24 +116,20 @@ class FormulaConnection(_Written, Connection):
     def _write(self) -> None:
         """Writes the terms as two functions, one for `before` and one for `after`."""
         formula, streams = self.formula, self.formula.becomes
-        if streams:
-            names = ", ".join(streams)
-            kept = [terms.Symbol(name) for name in streams]
-            self._read = self._function(f"self, {names}", [formula.reads, *kept], formula.keeps)
-            self._join = self._function(f"self, {names}, f", list(streams.values()))
-        else:
-            self._read = self._function("self, x", [formula.reads])
-            self._join = self._function("self, x, f", [formula.y])
+        kept, names = [terms.Symbol(name) for name in streams], ", ".join(streams or "x")
+        self._read = self._function(f"self, {names}", [formula.reads, *kept], formula.keeps)
+        self._join = self._function(f"self, {names}, f", list(streams.values()) or [formula.y])
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        if not self.formula.becomes:
-            return super().before(state)
-        given, *kept = self._read(self, *tensors(state, self, len(self.formula.becomes)))
+        streams = self.formula.becomes
+        if not streams:
+            return self.branch_input(state), state  # type: ignore[arg-type]
+        given, *kept = self._read(self, *tensors(state, self, len(streams)))
         return given, tuple(kept)
 
     def after(self, kept: State, f: Tensor) -> State:
         if not self.formula.becomes:
-            return super().after(kept, f)
+            return self(kept, f)  # type: ignore[arg-type]
         streams = self._join(self, *kept, f)
         return tuple(stream.to(former.dtype) for stream, former in zip(streams, kept, strict=True))
 
@@ -248,6 +244,11 @@ def _executed(source: str) -> Callable[..., Any]:
     return function
 
 
+def _member(path: str) -> str:
+    """An expression for a module. `Module.__getattr__` takes as long as an addition."""
+    return "self" + "".join(f"._modules[{name!r}]" for name in path.split("."))
+
+
 class _Code:
     """Writes terms as Python: `lines` assign the values that the returned expressions use."""
 
@@ -282,9 +283,8 @@ class _Code:
             return " + ".join(f"{shares}[{index}] * {y}" for index, y in enumerate(ys))
         of = self.term(term.of)
         if isinstance(term, terms.Map) and self.images:
-            return f"self.{term.name}({of}.movedim(1, -1)).movedim(-1, 1)"
-        path, _, name = term.name.rpartition(".")
-        return f"getattr(self.{path}, {name!r})({of})" if path else f"self.{name}({of})"
+            return f"{_member(term.name)}({of}.movedim(1, -1)).movedim(-1, 1)"
+        return f"{_member(term.name)}({of})"
 
     def _sum(self, term: terms.Sum) -> str:
         parts = [(self.factor(factor), factor, self.term(part)) for factor, part in term.parts]
@@ -320,7 +320,7 @@ class _Code:
             if given != "x" and given not in self._written:
                 self._written[given] = self.local("both", given)
             given = self._written.get(given, given)
-            opening = f"self.{factor.name}({given}.movedim(1, -1))" if self.images else f"self.{factor.name}({given})"
+            opening = f"{_member(factor.name)}({given + '.movedim(1, -1)' * self.images})"
             self._written[factor] = self.local(factor.name, f"features_to(1, {opening})" if self.images else opening)
         return self._written[factor]
 

@@ -92,7 +92,7 @@ class LayerNorm(Normalisation, nn.LayerNorm):
         if z.dtype == torch.float32 != weight.dtype:  # F.layer_norm refuses a gain narrower than its input
             weight, bias = at_least_float32(weight), None if bias is None else at_least_float32(bias)
         if self.feature_dim == -1:
-            return F.layer_norm(z, self.normalized_shape, weight, bias, self.eps)
+            return torch.layer_norm(z, self.normalized_shape, weight, bias, self.eps)
         y = F.layer_norm(z.movedim(1, -1), self.normalized_shape, weight, bias, self.eps)
         return features_to(1, y)
 

@@ -68,7 +68,7 @@ class Residual(nn.Module):
         :param branch: a module or function F, called as `branch(input, *args, **kwargs)`. If it returns a tuple, such
             as an attention's output and weights, F(x) is the first value.
         """
-        connection = self.connection
+        connection: Any = self._modules["connection"]  # Module.__getattr__ takes as long as an addition
         given, kept = connection.before(state)
         output = branch(given, *args, **kwargs)
         return connection.after(kept, output[0] if isinstance(output, tuple) else output)
