@@ -30,7 +30,7 @@ import torch
 from rskip.extras import extra
 from rskip.files.cache import cache_folder
 from rskip.files.checksum import sha256_file
-from rskip.files.decoding import FORMATS, OTHER_FORMAT, ImageError
+from rskip.files.decoding import ImageError
 from rskip.files.images import SUFFIXES, image_size, read_image
 from rskip.files.names import line_name
 from rskip.machine.environment import available_cores
@@ -78,7 +78,6 @@ AS_THEY_ARE = 64  # the largest S for which training pads and crops images; abov
 VALIDATION_SHARE = 0.1  # share of each class's images that is split off for validation
 MEMORY = 4 << 30  # maximum bytes of decoded images in memory; at most half of the machine's memory
 _LEAST_STD = 1 / 255
-_DARK = 15  # what is left of 12-bit values in 16-bit files
 _DECIMALS = 4
 _LISTED = 3  # number of names that an error lists
 _AHEAD = 256  # images that the threads read together
@@ -243,10 +242,7 @@ def load_own_images(settings: TrainingSettings, *, scored: bool = False) -> OwnI
     side = _stored_size(size)
     notes += _resizing([each for part in ("train", split) for each in parts[part].sizes if each], size, side)
     pixels = _decoded({part: parts[part] for part in ("train", split)}, side)
-    mean, std, brightest = _statistics(pixels["train"])
-    if brightest <= _DARK:
-        told = f"the brightest value of the training images is {brightest} of 255"
-        notes.append(f"{told}: scale them if they should not be this dark (16-bit files: white is 65,535)")
+    mean, std = _statistics(pixels["train"])
     description = ImageDescription(
         name=files.name,
         size=size,
@@ -325,14 +321,9 @@ def _decoded(parts: Mapping[str, Part], side: int) -> dict[str, np.ndarray]:
             return None
 
         wrong += filter(None, _in_threads(decode, len(part), f"reading {name}"))
-    if len(wrong) > 1:
-        reasons = _listed([each.removesuffix(OTHER_FORMAT) for each in wrong], separator="; ")
-        other = any(each.endswith(OTHER_FORMAT) for each in wrong)
-        formats = f"; readable formats: {', '.join(FORMATS)}" if other else ""
-        count = sum(map(len, parts.values()))
-        raise ImageError(f"{len(wrong):,} of {count:,} images can't be read: {reasons}; repair or remove them{formats}")
     if wrong:
-        raise ImageError(f"{wrong[0]}; repair or remove it")
+        more = f" ({len(wrong):,} of {sum(map(len, parts.values())):,} images can't be read)" if wrong[1:] else ""
+        raise ImageError(f"{wrong[0]}; repair or remove it{more}")
     return kept
 
 
@@ -348,8 +339,8 @@ def _space(shape: tuple[int, ...]) -> np.ndarray:
         return np.memmap(file, np.uint8, mode="w+", shape=shape)
 
 
-def _statistics(pixels: np.ndarray) -> tuple[Any, Any, int]:
-    """Mean and standard deviation of each channel over all pixels, with values from 0 to 1, and the largest value."""
+def _statistics(pixels: np.ndarray) -> tuple[Any, Any]:
+    """Mean and standard deviation of each channel over all pixels, with values from 0 to 1."""
     counts = np.zeros((3, 256), np.int64)  # how often each channel has each value
     for begin in range(0, len(pixels), 64):
         for channel, values in enumerate(pixels[begin : begin + 64].swapaxes(0, 1)):
@@ -358,7 +349,7 @@ def _statistics(pixels: np.ndarray) -> tuple[Any, Any, int]:
     mean = counts @ value / number / 255
     std = np.sqrt(np.maximum(counts @ value**2 / number / 255**2 - mean**2, 0))
     rounded = [tuple(round(float(each), _DECIMALS) for each in values) for values in (mean, std)]
-    return rounded[0], tuple(max(each, _LEAST_STD) for each in rounded[1]), int(value[counts.any(axis=0)].max())
+    return rounded[0], tuple(max(each, _LEAST_STD) for each in rounded[1])
 
 
 def _image_set(
@@ -485,10 +476,10 @@ def _check_classes(path: Path, classes: Sequence[str], labels: Sequence[int]) ->
         )
 
 
-def _listed(names: Sequence[str], *, separator: str = ", ") -> str:
+def _listed(names: Sequence[str]) -> str:
     """The first names, and the number of further names."""
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    return separator.join(names[:_LISTED]) + more
+    return ", ".join(names[:_LISTED]) + more
 
 
 def _class_folders(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
@@ -510,17 +501,10 @@ def _class_folders(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
         notes.append(f"{_listed(others)} in {place}: skipped, because there is {' and '.join(parts)}")
     source = parts.get("train", path)
     names = _class_names(source) if classes is None else tuple(classes)
-    found: dict[str, Part] = {}
-    left_out: list[str] = []
-    for part in (*SPLITS, ALL):
-        if part in parts:
-            found[part], others = _part(parts[part], names, of="train" if classes is None else "the model")
-            left_out += others
+    of = "train" if classes is None else "the model"
+    found = {part: _part(parts[part], names, of=of) for part in (*SPLITS, ALL) if part in parts}
     if classes is None:
         _check_classes(source, names, next(iter(found.values())).labels)
-    if left_out:
-        number = "1 file" if len(left_out) == 1 else f"{len(left_out):,} files"
-        notes.append(f"skipped {number} without the suffix of an image: {_listed(left_out)}")
     return LabelledFiles(path, names, found, notes)
 
 
@@ -560,50 +544,25 @@ def _class_names(folder: Path) -> tuple[str, ...]:
     return names
 
 
-def _part(folder: Path, classes: Sequence[str], *, of: str) -> tuple[Part, list[str]]:
-    """The images in the class folders, and the files without an image's suffix."""
-    number = {name: place for place, name in enumerate(classes)}
-    images: list[tuple[Path, int]] = []
-    others: list[str] = []
-    for class_folder in sorted(_folders(folder)):
-        if class_folder.name not in number:
-            raise ValueError(
-                f"{line_name(class_folder)}: {of} has no class {line_name(class_folder.name)}: "
-                f"expected {_listed([line_name(name) for name in classes])}"
-            )
-        for path in _files(class_folder):
-            if path.suffix.lower() in SUFFIXES:
-                images.append((path, number[class_folder.name]))
-            else:
-                others.append(line_name(path))
-    names = [path.relative_to(folder).as_posix() for path, _ in images]
-    return Part([path for path, _ in images], names, [label for _, label in images]), others
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """The files of a folder and its subfolders, sorted. Follows links, and leaves hidden files out."""
-    seen: set[str] = set()
-    for place, folders, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        if real in seen:  # links that lead in a circle
-            folders.clear()
-            continue
-        seen.add(real)
-        folders.sort()
-        yield from (path for path in map(Path(place).joinpath, sorted(files)) if not _ignored(path))
+def _part(folder: Path, classes: Sequence[str], *, of: str) -> Part:
+    """The images in the class folders and their subfolders, as torchvision's ImageFolder finds them."""
+    with extra("vision", what="a folder of images"):
+        from torchvision.datasets.folder import make_dataset
+    if unknown := sorted({each.name for each in _folders(folder)} - {*classes}):
+        problem = f"{line_name(folder / unknown[0])}: {of} has no class {line_name(unknown[0])}"
+        raise ValueError(f"{problem}: expected {_listed([line_name(name) for name in classes])}")
+    numbers = {name: number for number, name in enumerate(classes)}
+    found = make_dataset(folder, numbers, extensions=SUFFIXES, allow_empty=True)
+    images = [Path(path) for path, _ in found]
+    return Part(images, [path.relative_to(folder).as_posix() for path in images], [label for _, label in found])
 
 
 def _folders(folder: Path) -> list[Path]:
-    return [each for each in folder.iterdir() if each.is_dir() and not _ignored(each)]
+    return [each for each in folder.iterdir() if each.is_dir() and not each.name.startswith(".")]
 
 
 def _has_images(folder: Path) -> bool:
-    return any(each.suffix.lower() in SUFFIXES and not _ignored(each) for each in folder.iterdir())
-
-
-def _ignored(path: Path) -> bool:
-    """Whether a file or folder is hidden, or one that macOS or Windows creates."""
-    return path.name.startswith(".") or path.name in ("__MACOSX", "Thumbs.db", "desktop.ini")
+    return any(each.suffix.lower() in SUFFIXES for each in folder.iterdir())
 
 
 def _read_npz(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
