@@ -20,9 +20,8 @@ if TYPE_CHECKING:
         preact_resnet110,
         preact_resnet164,
     )
-    from rskip.vision.classifier import Classifier, Prediction
+    from rskip.vision.classifier import CifarClassification, Classifier, Prediction
     from rskip.vision.imagenet_resnet import torchvision_resnet
-    from rskip.vision.transforms import CifarClassification
 
 __all__ = [
     "CifarClassification",
@@ -40,9 +39,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CifarClassification": "transforms",
-    "Classifier": "classifier",
-    "Prediction": "classifier",
+    **dict.fromkeys(("CifarClassification", "Classifier", "Prediction"), "classifier"),
     "torchvision_resnet": "imagenet_resnet",
 }
 __getattr__ = imported_on_use(__name__, {name: _HOMES.get(name, "cifar_resnet") for name in __all__})

@@ -1,4 +1,4 @@
-"""Classifies images with a trained model. N images, K classes."""
+"""Classifies images with a trained model, and turns images into its input. N images, K classes, H, W."""
 
 from __future__ import annotations
 
@@ -11,13 +11,118 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from rskip.extras import extra
 from rskip.files.images import read_image
 from rskip.machine.device import usable_device
+from rskip.settings.errors import did_you_mean
 from rskip.vision.cifar_resnet import SIZE
+from rskip.vision.data import centre
+from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluation_batch
 from rskip.vision.model_file import load_model
-from rskip.vision.own_images import ImageDescription
-from rskip.vision.transforms import CifarClassification, ImageClassification
+from rskip.vision.own_images import ImageDescription, square
+
+with extra("vision"):
+    import numpy as np
+
+
+class CifarClassification(nn.Module):
+    """Turns an image or a batch into a model's input: values in [0, 1], minus the dataset's mean, divided by its std.
+
+    It works like torchvision's presets. `Classifier.transforms()` returns one.
+
+    :param dataset: a name of DATASETS, such as "cifar10", which determines mean and standard deviation.
+    :raises ValueError: the dataset is unknown.
+    """
+
+    def __init__(self, dataset: str = "cifar10") -> None:
+        super().__init__()
+        if dataset not in tuple(DATASETS):
+            known = " and ".join(DATASETS)
+            raise ValueError(f"unknown dataset {dataset!r}{did_you_mean(dataset, DATASETS)}; known: {known}")
+        self.dataset = dataset
+        self.mean = DATASETS[dataset].mean
+        self.std = DATASETS[dataset].std
+
+    def forward(self, image: Any) -> Tensor:
+        """The normalised image in float32. Shape: (3, 32, 32) or (N, 3, 32, 32), like `image`.
+
+        :param image: a PIL image, a tensor (3, 32, 32) or (N, 3, 32, 32), or a NumPy array (32, 32, 3) or
+            (N, 32, 32, 3). Tensors and arrays are uint8, or floating point in [0, 1]. A PIL image is rotated by its
+            EXIF data and converted to RGB. Transparent parts become white.
+        :raises ValueError: `image` is something else.
+        """
+        pixels = _pixels(image)
+        if pixels.dim() not in (3, 4) or pixels.shape[-3:] != (3, SIZE, SIZE):
+            tensors, arrays = f"(3, {SIZE}, {SIZE}) or (N, 3, {SIZE}, {SIZE})", f"({SIZE}, {SIZE}, 3)"
+            raise ValueError(
+                f"an image of shape {tuple(getattr(image, 'shape', pixels.shape))}: expected {tensors}, or an array "
+                f"{arrays}; resize it to {SIZE} x {SIZE}, or move its channels"
+            )
+        in_range = pixels.is_floating_point() and ((pixels >= 0) & (pixels <= 1)).all()  # NaN is not
+        if pixels.dtype != torch.uint8 and not in_range:
+            raise ValueError(
+                f"an image of {pixels.dtype}: expected torch.uint8, or floating point in [0, 1]; pass an image that is "
+                "already normalised to `classifier(batch)`"
+            )
+        return _normalised(pixels, self.mean, self.std)
+
+    def extra_repr(self) -> str:
+        return f"dataset={self.dataset!r}, mean={self.mean}, std={self.std}"
+
+
+class ImageClassification(nn.Module):
+    """Turns an image of any size into the input of a model that was trained on your own images.
+
+    The middle square of the image is resized to `stored_size` pixels per side. The model sees the `size` by `size`
+    pixels in its centre, minus the mean, divided by the standard deviation.
+
+    :param images: the description of the training images.
+    """
+
+    def __init__(self, images: ImageDescription) -> None:
+        super().__init__()
+        self.size, self.stored_size, self.mean, self.std = images.size, images.stored_size, images.mean, images.std
+
+    def forward(self, image: Any) -> Tensor:
+        """The normalised image in float32. Shape: (3, size, size), or (N, 3, size, size) for a batch.
+
+        :param image: a PIL image, a tensor (3, H, W) or (N, 3, H, W), or a NumPy array (H, W, 3) or (N, H, W, 3), of
+            uint8. A PIL image is rotated by its EXIF data and converted to RGB. Transparent parts become white.
+        :raises ValueError: `image` is something else.
+        """
+        from PIL import Image
+
+        pixels = _pixels(image)
+        if pixels.dim() not in (3, 4) or pixels.shape[-3] != 3 or pixels.dtype != torch.uint8:
+            raise ValueError(
+                f"an image of {image.dtype} and shape {tuple(image.shape)}: expected uint8 and a tensor (3, height, "
+                "width), an array (height, width, 3), or a batch of them"
+            )
+        if pixels.dim() == 4:
+            return torch.stack([self(each) for each in pixels])
+        array = np.ascontiguousarray(pixels.movedim(-3, -1).cpu().numpy())
+        resized = torch.from_numpy(np.array(square(Image.fromarray(array), self.stored_size)))
+        return _normalised(centre(resized.permute(2, 0, 1), self.size), self.mean, self.std)
+
+    def extra_repr(self) -> str:
+        return f"size={self.size}, stored_size={self.stored_size}, mean={self.mean}, std={self.std}"
+
+
+def _pixels(image: Any) -> Tensor:
+    """The tensor itself, or the pixels of a PIL image or an array with its channels moved to the front."""
+    if isinstance(image, Tensor):
+        return image
+    array = image if isinstance(image, np.ndarray) else np.array(read_image(image, least_side=1))
+    pixels = torch.from_numpy(np.ascontiguousarray(array))
+    return pixels.movedim(-1, -3) if pixels.dim() > 2 else pixels
+
+
+def _normalised(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """(pixels - mean) / std for each channel in float32. The pixels are uint8, or floats in [0, 1]."""
+    values = pixels.to(torch.float32) / 255 if pixels.dtype == torch.uint8 else pixels.to(torch.float32)
+    means, stds = (torch.tensor(numbers, device=values.device).view(3, 1, 1) for numbers in (mean, std))
+    return (values - means) / stds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +242,4 @@ class Classifier(nn.Module):
 
     def transforms(self) -> CifarClassification | ImageClassification:
         """The preprocessing of images, in float32."""
-        if self.images is None:
-            return CifarClassification(self.dataset)
-        images = self.images
-        return ImageClassification(size=images.size, stored_size=images.stored_size, mean=images.mean, std=images.std)
+        return CifarClassification(self.dataset) if self.images is None else ImageClassification(self.images)

@@ -40,7 +40,6 @@ from rskip.settings.kinds import Whole
 from rskip.vision.data import ImageSet
 from rskip.vision.datasets import DATASETS
 from rskip.vision.settings import MIN_TORCHVISION_SIZE, TrainingSettings, images_name
-from rskip.vision.transforms import square
 
 with extra("vision"):
     import numpy as np
@@ -286,6 +285,14 @@ def load_split(files: LabelledFiles, split: str | None, description: ImageDescri
 def _stored_size(size: int) -> int:
     """Pixels per side of the squares that images are resized to, for a model's input of `size` pixels."""
     return size if size <= AS_THEY_ARE else round(size * 8 / 7)
+
+
+def square(image: Image, side: int) -> Image:
+    """The image's middle square, resized to `side` by `side` pixels, bilinear with antialiasing."""
+    from PIL import Image as Images
+    from PIL import ImageOps
+
+    return image if image.size == (side, side) else ImageOps.fit(image, (side, side), Images.Resampling.BILINEAR)
 
 
 def _at(values: Sequence[Result], rows: Sequence[int]) -> list[Result]:

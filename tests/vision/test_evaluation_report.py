@@ -7,8 +7,7 @@ import re
 import pytest
 import torch
 
-from rskip.vision.evaluation import Evaluation, per_class_metrics
-from rskip.vision.evaluation_report import draw_confusion, text_form
+from rskip.vision.evaluation import Evaluation, draw_confusion, per_class_metrics, text_form
 
 
 def evaluation_of(names: tuple[str, ...], confusion: list[list[int]]) -> Evaluation:

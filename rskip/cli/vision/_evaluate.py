@@ -17,8 +17,7 @@ from rskip.machine.ranks import Ranks
 from rskip.machine.torch_errors import memory_as_mistake
 from rskip.tasks.training_folder import TrainingFolder
 from rskip.vision.data import ImageSet, load_dataset
-from rskip.vision.evaluation import evaluate, evaluation_batch, recalibrate
-from rskip.vision.evaluation_report import draw_confusion, text_form
+from rskip.vision.evaluation import draw_confusion, evaluate, evaluation_batch, recalibrate, text_form
 from rskip.vision.model_file import TASK, ModelDescription, load_model
 from rskip.vision.own_images import find_labelled_files, load_split
 from rskip.vision.settings import images_name
