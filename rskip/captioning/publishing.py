@@ -18,7 +18,7 @@ from rskip.checkpoint.config_file import WEIGHTS, read_config
 from rskip.connections import parse_connection
 from rskip.corpora import find_caption_corpus
 from rskip.records import Record
-from rskip.tasks.fairseq.publishing import paper_of
+from rskip.tasks.fairseq.recipe import paper_of
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
 

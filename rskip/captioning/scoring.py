@@ -19,7 +19,7 @@ from rskip.captioning.search import search_captions
 from rskip.captioning.training import read_log, scored_file, trainings_of
 from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
-from rskip.tasks.fairseq.profiling import profiled_weights
+from rskip.tasks.fairseq.training import profiled_weights
 from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
 from rskip.text import Dictionary

@@ -12,11 +12,13 @@ from rskip.cli._options import check_range, refuse_flags
 from rskip.connections import find_family, parse_connection
 from rskip.files.folder_lock import FolderLock
 from rskip.machine.ranks import Ranks
+from rskip.machine.torch_errors import memory_as_mistake
 from rskip.machine.workers import end_with_parent
 from rskip.tasks.process import DIVERGED
 from rskip.tasks.training import Diverged, Interrupted, TrainingRun, process_group
 
 
+@memory_as_mistake(": give a smaller --batch-size, or another --device; the command resumes from its checkpoint")
 def run_training(
     args: argparse.Namespace,
     command: str,

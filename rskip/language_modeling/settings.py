@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from rskip.settings.check import check, convert, to_plain
+from rskip.settings.check import check, to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Layers, Probability, Size
 
@@ -125,10 +124,3 @@ class LanguageModelingSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     data: Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "the name of a text, or a prepared folder"})]
     train: TrainingSettings
-
-
-def read_settings(content: Mapping[str, Any]) -> LanguageModelingSettings:
-    """Reads the settings of a recipe, which must name the connection."""
-    if isinstance(train := content.get("train"), Mapping) and "connection" not in train:
-        raise SettingError("train.connection", "is missing")
-    return convert(content, LanguageModelingSettings)

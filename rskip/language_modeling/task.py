@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rskip import language_modeling
-from rskip.language_modeling.settings import LanguageModelingSettings, read_settings
+from rskip.language_modeling.settings import LanguageModelingSettings
 from rskip.tasks import Column, Task, Work
 
 
@@ -14,7 +14,7 @@ def _work() -> Work[LanguageModelingSettings]:
 
     return Work(
         settings=LanguageModelingSettings,
-        read_settings=read_settings,
+        required=["train.connection"],
         train=run.train,
         score=run.score,
         scored_file=scored_file,

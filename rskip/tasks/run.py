@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -56,10 +56,11 @@ class Run(Generic[SettingsT]):
     probe: ProbeSettings | None = None
     lock: FolderLock | None = None
     runs: Path = RUNS
-    folder: RunFolder = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", RunFolder(self.runs / self.name / str(self.seed)))
+    @property
+    def folder(self) -> RunFolder:
+        """The run's folder."""
+        return RunFolder(self.runs / self.name / str(self.seed))
 
     @property
     def probe_flags(self) -> list[str]:

@@ -79,10 +79,6 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     paper: Paper
 
 
-def _nothing(*_: Any) -> Any:
-    return None
-
-
 def _unpublished(*_: Any) -> Any:
     raise ValueError("models of this task can't be published: its `Work` lacks export_weights and describe")
 
@@ -101,7 +97,7 @@ class Work(Generic[SettingsT]):
     :param score: `score(run)` scores the final model. Finished work is not repeated. After a diverged training, whose
         final model is missing, the outcome has no metrics.
     :param scored_file: the final model of a run.
-    :param read_settings: reads a recipe's settings; None: `convert` to the type.
+    :param required: settings that a recipe must name although they have a default, such as `train.connection`.
     :param config: the config of written settings, if it is not that of the settings that they make.
     :param check: checks, before any work, whether runs are possible on this machine. It raises `ValueError`.
     :param commands: the equivalent commands of a run, as lists of words.
@@ -123,14 +119,14 @@ class Work(Generic[SettingsT]):
     train: Callable[[Run[SettingsT]], None]
     score: Callable[[Run[SettingsT]], Outcome]
     scored_file: Callable[[Run[SettingsT]], Path] = lambda run: run.folder.path / "model.safetensors"
-    read_settings: Callable[[Mapping[str, Any]], SettingsT] | None = None
+    required: Sequence[str] = ()
     config: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
-    check: Callable[[Sequence[Run[SettingsT]]], None] = _nothing
+    check: Callable[[Sequence[Run[SettingsT]]], None] = lambda runs: None
     commands: Callable[[Run[SettingsT]], list[list[str]]] = lambda run: []
     sample_outputs: Callable[[Run[SettingsT], int], str] = lambda run, count: ""
     artifacts: Callable[[Run[SettingsT]], dict[str, str]] = lambda run: {}
     choose: Callable[[Sequence[Record]], Record] = lambda records: records[0]
-    check_publishable: Callable[[Record], None] = _nothing
+    check_publishable: Callable[[Record], None] = lambda record: None
     architecture_changes: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda config: {}
     export_weights: Callable[[Run[SettingsT], Record, Path], dict[str, Any]] = _unpublished
     describe: Callable[[Path, Record], ModelDescription] = _unpublished
@@ -184,7 +180,12 @@ class Task(Generic[SettingsT]):
     def read_settings(self, content: Mapping[str, Any]) -> SettingsT:
         """:raises SettingError: a key is unknown or missing, or has a wrong value."""
         work = self.work()
-        return convert(content, work.settings) if work.read_settings is None else work.read_settings(content)
+        settings = convert(content, work.settings)
+        for name in work.required:
+            section, _, key = name.partition(".")
+            if key not in content[section]:
+                raise SettingError(name, "is missing")
+        return settings
 
     def config(self, written: Mapping[str, Any]) -> dict[str, Any]:
         """The settings as plain values, from which `read_settings` makes equal settings.

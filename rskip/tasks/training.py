@@ -7,6 +7,7 @@ precision, clipping, checkpoints, signals, the curve, probes and trackers are th
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import signal
@@ -19,23 +20,20 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 import msgspec
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from rskip.connections import parse_connection
 from rskip.connections.norms import at_least_float32
 from rskip.files.state import as_state
 from rskip.files.whole import atomic_file, check_apart
-from rskip.machine.device import bfloat16_is_slow, choose_device, gpu_of_its_own, set_gpu_arithmetic
+from rskip.machine.device import choose_device, gpu_of_its_own, set_gpu_arithmetic
 from rskip.machine.progress import Progress
 from rskip.machine.ranks import Ranks
 from rskip.machine.terminal import duration
-from rskip.machine.torch_errors import memory_as_mistake
-from rskip.settings.errors import SettingError
 from rskip.tasks.training_folder import (
     AGAIN,
     Point,
@@ -44,7 +42,6 @@ from rskip.tasks.training_folder import (
     TrainingFolder,
     check_same,
     read_checkpoint,
-    save_whole,
     tracking,
 )
 
@@ -78,15 +75,11 @@ class Interrupted(Exception):
         self.status = 128 + number
 
 
-class Observer(Protocol):
-    """Probes a training before every iteration, in all processes, without changing it or drawing random numbers."""
-
-    def __call__(self, iteration: int, model: nn.Module, loss_of: Callable[[nn.Module], Tensor], *, count: int) -> None:
-        """:param iteration: number of the next iteration, from 1.
-
-        :param model: copy it before a forward pass, which changes its running statistics.
-        :param loss_of: a copy's summed loss over this process's part of the batch, of `count` images or tokens.
-        """
+# Probes a training before every iteration, in all processes, without changing it or drawing random numbers:
+# observer(iteration, model, loss_of, count=count), with the number of the next iteration from 1; the model, to be
+# copied before a forward pass, which changes its running statistics; and a function that returns a copy's summed loss
+# over this process's part of the batch, which has `count` images or tokens.
+Observer = Callable[..., None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,10 +141,6 @@ def train(
             if apart is not None:
                 check_apart(folder, apart)
             place = choose_device(device, ranks)
-            if settings.precision == "bfloat16" and place.type == "cuda" and bfloat16_is_slow(place):
-                problem = f"is 'bfloat16' and {place} is a {device_name(place)}, without bfloat16"
-                advice = "or hide it with CUDA_VISIBLE_DEVICES"
-                raise SettingError("precision", problem, expected="float32", advice=advice)
             set_gpu_arithmetic(place, training=True, same_shapes=True)
             if ranks.first:
                 stack.enter_context(files.lock())
@@ -329,28 +318,24 @@ class TrainingRun(Generic[Point]):
                     self.finish(self._weights())
 
     def step(self) -> None:
-        """Does one iteration, with the gradient of the mean loss over the batch of all ranks. Doesn't wait for a GPU.
-
-        :raises ValueError: the device has not enough memory.
-        """
+        """Does one iteration, with the gradient of the mean loss over the batch of all ranks, and awaits no GPU."""
         for group in self.optimiser.param_groups:
             group["lr"] = self.learning_rate(self.iteration)
-        with memory_as_mistake(self._less_memory):
-            inputs, targets, count = self.batch(self.iteration)
-            if (observer := self.start.observer) is not None:
-                probed = partial(self.sums, inputs=inputs, targets=targets)
-                observer(self.iteration + 1, self.model, lambda model: probed(model)[0], count=targets.numel())
-            # set for each iteration, so that a resumed training draws the same dropout
-            torch.manual_seed(iteration_seed(self.start.seed, self.iteration, 1 + self.ranks.rank))
-            assert self.trained is not None
-            sums = self.sums(self.trained, inputs, targets)
-            self.optimiser.zero_grad()
-            # DistributedDataParallel divides the sum over ranks by their number
-            (sums[0] * (self.ranks.count / count)).backward()
-            if self.settings.clip_norm is not None:
-                nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
-            self.optimiser.step()
-            self._sums = self._sums + torch.stack([each.detach().double() for each in sums])
+        inputs, targets, count = self.batch(self.iteration)
+        if (observer := self.start.observer) is not None:
+            probed = partial(self.sums, inputs=inputs, targets=targets)
+            observer(self.iteration + 1, self.model, lambda model: probed(model)[0], count=targets.numel())
+        # set for each iteration, so that a resumed training draws the same dropout
+        torch.manual_seed(iteration_seed(self.start.seed, self.iteration, 1 + self.ranks.rank))
+        assert self.trained is not None
+        sums = self.sums(self.trained, inputs, targets)
+        self.optimiser.zero_grad()
+        # DistributedDataParallel divides the sum over ranks by their number
+        (sums[0] * (self.ranks.count / count)).backward()
+        if self.settings.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+        self.optimiser.step()
+        self._sums = self._sums + torch.stack([each.detach().double() for each in sums])
         self._count += count
         self.iteration += 1
 
@@ -374,25 +359,11 @@ class TrainingRun(Generic[Point]):
     def _diverged(self, what: str) -> Diverged:
         """The error, which suggests what to try."""
         lr, connection = self.learning_rate(max(0, self.iteration - 1)), self.settings.connection
-        normalised = parse_connection(connection).norm is not None
-        first = "" if normalised else "a connection with a normalisation, such as 2rskip+ln, or "
+        kept = f"{self.files.checkpoint} holds iteration {self._saved:,}" if self._saved else "no checkpoint yet"
         return Diverged(
-            f"{what} is not finite after {self.iteration:,} iterations (lr {lr:g}, connection {connection}): "
-            f"try {first}a lower lr or clip_norm; {self._kept}"
+            f"{what} is not finite after {self.iteration:,} iterations (lr {lr:g}, connection {connection}): try a "
+            f"lower lr, clip_norm, or a connection with a normalisation, such as 2rskip+ln; {kept}"
         )
-
-    @property
-    def _less_memory(self) -> str:
-        """What to do if the memory isn't enough."""
-        bfloat16 = "" if self.settings.precision == "bfloat16" else ", precision bfloat16"
-        return (
-            f" on {self._session['device']} for batches of {self.settings.batch_size:,}: give a smaller "
-            f"batch_size{bfloat16} or another device; {self._kept}"
-        )
-
-    @property
-    def _kept(self) -> str:
-        return f"{self.files.checkpoint} holds iteration {self._saved:,}" if self._saved else "no checkpoint yet"
 
     def save(self) -> None:
         """Writes the checkpoint.
@@ -425,7 +396,10 @@ class TrainingRun(Generic[Point]):
                     sessions=self._sessions(),
                 )
                 self.files.check_lock()
-                save_whole(self.files.checkpoint, vars(checkpoint))
+                memory = io.BytesIO()  # on a full disk, torch.save would raise a RuntimeError about its archive
+                torch.save(vars(checkpoint), memory)
+                with atomic_file(self.files.checkpoint) as temporary:
+                    temporary.write_bytes(memory.getbuffer())
         self._saved = self.iteration
 
     def _weights(self) -> dict[str, Tensor]:

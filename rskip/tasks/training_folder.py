@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar
 
-import torch
 from torch import Tensor
 
 from rskip.extras import extra
@@ -141,17 +139,6 @@ def check_same(path: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> 
             f"{path} is from a training run with other settings ({listed}): use the same settings, or choose another "
             "folder"
         )
-
-
-def save_whole(path: Path, content: object) -> None:
-    """Calls torch.save, atomically.
-
-    :raises OSError: the file can't be written. An earlier file stays.
-    """
-    memory = io.BytesIO()  # on a full disk, torch.save would raise a RuntimeError about its archive
-    torch.save(content, memory)
-    with atomic_file(path) as temporary:
-        temporary.write_bytes(memory.getbuffer())
 
 
 def tracking(tracker: Tracker, folder: Path, *, config: Mapping[str, Any], after: int) -> Callable[[Any], None]:

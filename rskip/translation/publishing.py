@@ -17,7 +17,7 @@ from rskip.corpora import find_corpus
 from rskip.corpora.corpus import PublishedCorpus
 from rskip.records import Record
 from rskip.settings.user_dir import import_user_dir
-from rskip.tasks.fairseq.publishing import paper_of
+from rskip.tasks.fairseq.recipe import paper_of
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
 from rskip.translation.data import data_folder, ensure_data, languages

@@ -10,7 +10,7 @@ from pathlib import Path
 from rskip.corpora.record import RECORD_FILE, State, made_record
 from rskip.files.whole import atomic_file
 from rskip.tasks.fairseq.log import read_train_log
-from rskip.tasks.fairseq.profiling import profiled_weights
+from rskip.tasks.fairseq.training import profiled_weights
 from rskip.tasks.process import run_logged
 from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome

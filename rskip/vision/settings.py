@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from rskip.files.names import shown_name
-from rskip.settings.check import check, convert, to_plain
+from rskip.settings.check import check, to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 from rskip.vision.datasets import DATASETS
@@ -36,8 +36,6 @@ else:
     DatasetName = Literal[(*DATASETS, OWN)]
 MIN_TORCHVISION_SIZE = 64  # pixels; the models divide it by 32, and batch normalisation needs several values
 _LATER = ("shortcut_input", "decay", "data", "model", "size", "flip")
-_REQUIRED = ("dataset", "depth", "connection")  # required in a recipe, although TrainingSettings has defaults
-_REQUIRED_OWN = ("connection",)  # required in addition to `data`
 _ONLY_FOR = {
     ("dataset", OWN): ("data", "model", "size"),
     ("model", "preact_resnet"): ("depth", "shortcut", "shortcut_input", "block"),
@@ -252,12 +250,3 @@ class VisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     def to_plain(self) -> dict[str, Any]:
         """All settings that determine the result, as plain JSON values."""
         return {"train": self.train.to_dict()}
-
-
-def read_settings(content: Mapping[str, Any]) -> VisionSettings:
-    """Reads the settings of a recipe, which must name what it compares."""
-    if isinstance(train := content.get("train"), Mapping):
-        required = _REQUIRED if train.get("data") is None else _REQUIRED_OWN
-        if missing := [name for name in required if name not in train]:
-            raise SettingError(f"train.{missing[0]}", "is missing")
-    return convert(content, VisionSettings)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rskip import vision
 from rskip.tasks import Column, Task, Work
-from rskip.vision.settings import VisionSettings, images_name, read_settings
+from rskip.vision.settings import VisionSettings, images_name
 
 
 def _work() -> Work[VisionSettings]:
@@ -17,7 +17,7 @@ def _work() -> Work[VisionSettings]:
 
     return Work(
         settings=VisionSettings,
-        read_settings=read_settings,
+        required=["train.connection"],
         train=run.train,
         score=run.score,
         scored_file=scored_file,

@@ -210,7 +210,7 @@ def test_mistakes_are_one_line(project: Path, capsys: pytest.CaptureFixture[str]
         (["--set", "train.depth=21"], "mine.yaml: train.depth is 21"),
         (["--set", "train.connection=2rskpi+ln"], "did you mean '2rskip+ln'?"),
         (["--set", "train.dataset=cifar11"], "'cifar11'"),
-        (["--set", "train={depth: 8}"], "train.dataset is missing"),
+        (["--set", "train={depth: 8}"], "train.connection is missing"),
         (["--mirror", "https://example.org"], "'https://example.org': expected a folder"),
         (["--mirror", "nowhere"], "--mirror is 'nowhere', which is not a folder: expected the folder with cifar-10"),
         (["--mirror", "."], "--mirror is '.', which does not hold cifar10: expected the folder with cifar-10-batches"),

@@ -198,7 +198,7 @@ def test_tensorboard_has_the_curve_without_the_points_after_the_checkpoint(tmp_p
 
 
 def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
-    told = r"not finite .* \(lr 1e\+30, connection 1xskip\): try .* 2rskip\+ln, .*checkpoint.pt holds iteration 4$"
+    told = r"not finite .* \(lr 1e\+30, connection 1xskip\): try .* 2rskip\+ln; .*checkpoint.pt holds iteration 4$"
     with pytest.raises(Diverged, match=told):
         run(tmp_path, lr=1e30, warmup_iterations=4, milestones=(), save_every=2, iterations=20)
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)

@@ -90,11 +90,3 @@ def test_a_training_is_the_cpus_and_goes_on_from_its_checkpoint_and_back(tmp_pat
         assert found_errors == errors
         for name, tensor in model.items():
             torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5)
-
-
-def test_a_gpu_without_bfloat16_is_named(tmp_path, monkeypatch, emulated_cuda):
-    monkeypatch.setattr("rskip.tasks.training.device_name", lambda place: "Tesla V100")
-    monkeypatch.setattr("rskip.tasks.training.bfloat16_is_slow", lambda place: True)
-    settings = TrainingSettings(**SETTINGS, precision="bfloat16")
-    with pytest.raises(ValueError, match=r"cuda:0 is a Tesla V100, without bfloat16: expected float32"):
-        train(settings, folder=tmp_path, seed=1, device="cuda:0")

@@ -262,16 +262,5 @@ def test_a_check_finds_what_is_not_finite_and_nothing_else(value, diverged, begu
         begun.check()
 
 
-def test_memory_that_is_not_enough_is_one_line_with_what_to_lower(begun, monkeypatch):
-    begun.save()
-
-    def full(*_: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ...\nmore")
-
-    monkeypatch.setattr(begun, "losses", full)
-    with pytest.raises(ValueError, match=r"not enough memory on cpu .* smaller batch_size.* holds iteration 2$"):
-        begun.step()
-
-
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -8,7 +8,6 @@ from pathlib import Path
 from rskip.vision.datasets import DATASETS
 
 PRECISIONS = ("auto", "float32", "bfloat16")
-LESS_MEMORY = ": give a smaller --batch-size, or another --device"
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,6 @@ import warnings
 
 from rskip.cli._model import model_path
 from rskip.cli._options import refuse_flags
-from rskip.cli.vision._arguments import LESS_MEMORY
 from rskip.files.cache import expanded_path
 from rskip.files.plot import check_plot
 from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
@@ -23,7 +22,7 @@ from rskip.vision.own_images import find_labelled_files, load_split
 from rskip.vision.settings import images_name
 
 
-@memory_as_mistake(LESS_MEMORY)
+@memory_as_mistake(": give a smaller --batch-size, or another --device")
 def run(args: argparse.Namespace) -> int:
     """Prints the evaluation, and draws the plot if --plot is given."""
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused

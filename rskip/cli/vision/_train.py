@@ -17,13 +17,11 @@ from rskip.checkpoint.config_file import WEIGHTS
 from rskip.cli._looped import run_training
 from rskip.cli._options import given_options, refuse_flags
 from rskip.cli._training import changes_of_set
-from rskip.cli.vision._arguments import LESS_MEMORY
 from rskip.experiments.recipe import load_recipe
 from rskip.files.cache import expanded_path
 from rskip.files.names import line_name
 from rskip.machine import device as devices
 from rskip.machine.ranks import Ranks
-from rskip.machine.torch_errors import memory_as_mistake
 from rskip.settings.check import convert
 from rskip.settings.user_dir import suggested_command
 from rskip.tasks.training import TrainingRun
@@ -36,7 +34,6 @@ from rskip.vision.training import own_schedule, train
 BEST_PRECISION = "bfloat16"  # where the device has instructions for it
 
 
-@memory_as_mistake(LESS_MEMORY)
 def run(args: argparse.Namespace) -> int:
     """Trains, or resumes a training."""
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused

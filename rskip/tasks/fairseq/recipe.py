@@ -1,13 +1,17 @@
-"""Checks and record fields that are shared by the recipes of tasks that train with fairseq-train."""
+"""Checks, record fields and papers that are shared by the recipes of tasks that train with fairseq-train."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from rskip.settings.errors import SettingError, nearest
+from rskip.settings.errors import SettingError
+from rskip.settings.paper import Paper
 from rskip.tasks.fairseq.flags import Flag
 from rskip.tasks.task import Column
+
+if TYPE_CHECKING:
+    from rskip.connections import ConnectionSpec
 
 VALID_LOSS = Column("valid_loss", "validation loss, bits per token")
 SET_BY_A_RUN = {
@@ -20,7 +24,12 @@ SET_BY_A_RUN = {
 _GIVEN_TO_A_RUN = {"seed": "seeds", "distributed-world-size": "gpus"}
 _BATCH_SIZES = ("max-tokens", "batch-size", "max-sentences")  # the last is fairseq's other name of batch-size
 _ENDS = ("max-epoch", "max-update")
-_MISSPELT = 0.85  # similarity from which on a flag means a missing one; max-sentences-valid is less similar
+_TRANSFORMER = Paper(
+    title="Attention Is All You Need",
+    authors="Ashish Vaswani et al.",
+    url="https://arxiv.org/abs/1706.03762",
+    part="section 3.1",
+)
 _SIZES = ("embed-dim", "ffn-embed-dim", "layers", "attention-heads")
 
 
@@ -50,21 +59,12 @@ def check_training(section: str, flags: Mapping[str, Flag], *, refused: Mapping[
         raise SettingError(f"{section}.{name}", "can't be set in a recipe", instead=_GIVEN_TO_A_RUN[name])
     check_flags(section, flags, {**SET_BY_A_RUN, **refused})
     if not isinstance(flags.get("arch"), str):
-        _refuse_misspelt(section, flags, ("arch",))
         raise SettingError(f"{section}.arch", "is missing", expected=f"an architecture such as {architecture}")
     if not any(flags.get(size) for size in _BATCH_SIZES):
-        _refuse_misspelt(section, flags, _BATCH_SIZES)
         problem = "has no batch size, which fairseq-train needs"
         raise SettingError(section, problem, advice=f"set {section}.max-tokens or {section}.batch-size")
     if not any(flags.get(limit) for limit in _ENDS):
-        _refuse_misspelt(section, flags, _ENDS)
         raise SettingError(section, "has no end", advice=f"set {section}.max-epoch or {section}.max-update")
-
-
-def _refuse_misspelt(section: str, flags: Mapping[str, Flag], missing: Sequence[str]) -> None:
-    for name in flags:
-        if name not in missing and nearest(name, missing, similarity=_MISSPELT):
-            raise SettingError.of_unknown_key(section, name, missing)
 
 
 def dataset(config: Mapping[str, Any]) -> str:
@@ -78,3 +78,8 @@ def architecture_changes(config: Mapping[str, Any]) -> dict[str, Any]:
     names = [f"{stack}-{size}" for stack in ("encoder", "decoder") for size in _SIZES]
     names.append("value-residual")
     return {name: config["train"][name] for name in names if name in config["train"]}
+
+
+def paper_of(spec: ConnectionSpec) -> Paper:
+    """The paper of a Transformer's connection; for the original connection, that of the Transformer."""
+    return _TRANSFORMER if str(spec) == "1xskip+ln" else spec.paper
