@@ -29,7 +29,7 @@ FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 ROOT = Path(__file__).resolve().parent.parent
 # what `pip install` brings without an extra, and what else a package may import at the top without `with extra(...)`
 OWN = {"rskip", "fairseq_compat", "study"}
-BROUGHT = {"torch", "numpy", "safetensors", "msgspec", "filelock", *OWN, *sys.stdlib_module_names}
+BROUGHT = {"torch", "triton", "numpy", "safetensors", "msgspec", "filelock", *OWN, *sys.stdlib_module_names}
 TORCH_ALONE = ("formulas", "connections", "nn", "transformer")
 FAIRSEQ = {"fairseq", "fairseq_cli"}
 # packages and modules that are imported without torch, which may be missing and takes a second
@@ -87,7 +87,7 @@ def broken_rules(path: Path) -> Iterator[str]:
         first, *rest = name.split(".")
         if first == "rskip" and rest and FLOOR[package_of(tuple(rest))] > FLOOR[package]:
             yield f"{name}, which stands above it"
-        if package in TORCH_ALONE and first not in {"torch", "rskip", *sys.stdlib_module_names}:
+        if package in TORCH_ALONE and first not in {"torch", "triton", "rskip", *sys.stdlib_module_names}:
             yield f"{name}, and {package} stands on torch alone"
         elif top_level and first not in (BROUGHT | FAIRSEQ if package in OF_FAIRSEQ else BROUGHT):
             yield f"{name} at its top, which an extra brings: import it in `with extra(...)`"

@@ -15,6 +15,7 @@ Elements that pass through memory per token, for n streams of C features (withou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
@@ -369,10 +370,11 @@ def _values_gradient(
                 w = _logit(values, scale + 2, bias, row[:, None, None], 2 * n + i[None, :, :], every, p)
                 w = _softmax(w)
                 to = lines + T * n + k[None, :]
-                balanced = _balanced(w, epsilon, iterations, to, tokens * n, inside, True)
+                step = tokens.to(tl.int64) * n
+                balanced = _balanced(w, epsilon, iterations, to, step, inside, True)
                 tl.debug_barrier()  # other threads may have stored the divisors
                 g = tl.load(of_mix + row[:, None, None] * width + n + i[None, :, :], mask=every, other=0.0)
-                g = _balanced_gradient(g, balanced, iterations, to, tokens * n, inside)
+                g = _balanced_gradient(g, balanced, iterations, to, step, inside)
                 g = tl.reshape(w * (g - tl.sum(g * w, 2, keep_dims=True)), (BT, n * n))
                 i = tl.arange(0, n * n)
             else:
@@ -490,7 +492,7 @@ def _streams_gradient(
 def tile(features: int) -> tuple[int, int, int]:
     """Tokens per program, room for all features of a token (a power of two), and warps: for kernels of whole rows."""
     room = triton.next_power_of_2(features)
-    return max(1, 2048 // room), room, max(4, room // 512)
+    return max(1, 2048 // room), room, min(max(4, room // 512), 32)
 
 
 def _sizes(reads: Reads, large: int = 32) -> dict[str, object]:
@@ -566,7 +568,7 @@ def write_gradient(g: Tensor, apart: tuple[int, int], mix: Tensor, f: Tensor) ->
 
 
 def read_gradient(
-    reads: Reads, h: Tensor, apart: tuple[int, int], mix: Tensor, kept: Tensor, parameters: Parameters, of_x: Tensor,
+    reads: Reads, h: Tensor, apart: tuple[int, int], mix: Tensor, kept: Tensor, parameters: Sequence[Any], of_x: Tensor,
     of_beta: Tensor | None, g: Tensor | None, g_apart: tuple[int, int],
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """The gradients of h and of the parameters, from those of x, of β and, if it is not None, of the output."""
