@@ -175,7 +175,7 @@ class AdaptedPart(nn.Module):
     plan: ClassVar[Plan]
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return _new, (self.library_class, self.plan, isinstance(self, AdaptedBlock)), self.__dict__
+        return _new, (self.library_class, self.plan, type(self).__bases__[0]), self.__dict__
 
 
 class AdaptedBlock(AdaptedPart):
@@ -206,17 +206,16 @@ def replaced(output: Any, slot: int | None, stream: Any) -> Any:
 
 
 @cache
-def adapted_class(library_class: type[nn.Module], plan: Plan, is_block: bool) -> Any:
+def adapted_class(library_class: type[nn.Module], plan: Plan, base: type[AdaptedPart]) -> Any:
     """The class of an adapted block, or of a part of one, derived from the library's class.
 
     It keeps the library's name, because libraries use it to find blocks that stay on one device or that FSDP wraps.
     """
     members: dict[str, Any] = {"library_class": library_class, "plan": plan}
-    for name, rewrite in plan.methods:
+    for name, rewrite in plan:
         method = rewritten(library_class, name, rewrite)
-        members[name] = _entered(method) if is_block and name == "forward" else method
+        members[name] = _entered(method) if base is AdaptedBlock and name == "forward" else method
     members |= {"__module__": library_class.__module__, "__qualname__": library_class.__qualname__}
-    base = AdaptedBlock if is_block else AdaptedPart
     return type(library_class.__name__, (base, library_class), members)
 
 
@@ -225,7 +224,7 @@ def _entered(method: Callable[..., Any]) -> Callable[..., Any]:
     def forward(self: AdaptedBlock, *args: Any, **kwargs: Any) -> Any:
         try:
             passage, args, kwargs = self.begin(args, kwargs)
-            return passage.end(method(self, *args, _rskip_=passage, **kwargs))
+            return passage.end(method(self, *args, **{NAME: passage}, **kwargs))
         except RuntimeError as error:  # accelerate loads weights when a module's forward is called, not its `before`
             if any("_hf_hook" in vars(each) for each in self.residuals.modules()):
                 advice = f"pass preload_module_classes=[{type(self).__name__!r}] to cpu_offload or dispatch_model"
@@ -233,11 +232,10 @@ def _entered(method: Callable[..., Any]) -> Callable[..., Any]:
                 raise SettingError("model", problem, advice=advice) from error
             raise
 
-    assert NAME == "_rskip_"
     return forward
 
 
-def _new(library_class: type[nn.Module], plan: Plan, is_block: bool) -> Any:
+def _new(library_class: type[nn.Module], plan: Plan, base: type[AdaptedPart]) -> Any:
     """An empty adapted module, which pickle fills."""
-    kind = adapted_class(library_class, plan, is_block)  # type: ignore[arg-type]
+    kind = adapted_class(library_class, plan, base)  # type: ignore[arg-type]
     return kind.__new__(kind)

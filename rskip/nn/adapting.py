@@ -6,12 +6,11 @@ import inspect
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from types import CodeType
 from typing import Any, TypeVar
 
 import torch
@@ -25,16 +24,12 @@ from rskip.nn.example_inputs import example_inputs
 from rskip.nn.finding import Block, Stack, find_missed, find_stacks, norm_kind
 from rskip.nn.hosts import timm_model, transformers_model
 from rskip.nn.hosts.stream_models import StreamModel, stream_models
-from rskip.nn.proving import Unproven, evaluated, prove, trained, undisturbed
-from rskip.nn.rewriting import Hop, NotRewritable, Plan, changes, hops, plans, unseen
+from rskip.nn.proving import evaluated, prove, trained, undisturbed
+from rskip.nn.rewriting import YOURSELF, Plan, Unprovable, Ways, changes, find_guards, hops, missed_addition, plans
 from rskip.nn.tracing import Trace, trace
 from rskip.settings.errors import SettingError
 
 Model = TypeVar("Model", bound=nn.Module)
-Guards = dict[CodeType, set[tuple[int, int]]]
-# A block's sums: the number of their connection, the skip's operand (-1 - operand: another sum follows), the functions.
-Ways = list[tuple[int, int, list[Hop]]]
-YOURSELF = "put the connections into the blocks yourself (docs/own_model.md)"  # the advice for what `adapt` refuses
 
 
 @dataclass(frozen=True)
@@ -124,17 +119,17 @@ def adapt(
     _check(model)
     transformers_model.check_model(model, str(spec))
     if carriers := list(stream_models(model)):
-        return _adapt_streams(model, carriers, spec, host_supplies, dry_run=dry_run)
+        _adapt_streams(model, carriers, spec, host_supplies, dry_run=dry_run)
+        return model
     wanted = _wanted(model, blocks)
     former, random_state = set(model.modules()), torch.get_rng_state()
-    with torch.inference_mode(False), undisturbed(model), _as_mistakes():
+    with torch.inference_mode(False), undisturbed(model):
         run, outputs, found, ways, plan = _found(model, example, wanted)
         if dry_run:
             print("\n".join(changes(plan)))
             return model
-        before = {name: id(each) for name, each in model.named_parameters()}
+        before = dict(model.named_parameters())
         with ExitStack() as undo:
-            alive = list(model.parameters())  # so that a new one can't take over the id of one
             _turn_off_fast_path(model, undo)
             _install(model, run, outputs, found, ways, plan, undo)
             torch.set_rng_state(random_state)  # initial values are drawn from the caller's seed, not the probes'
@@ -144,86 +139,89 @@ def adapt(
             if not _on_meta(model):
                 _try(model, run, spec)
             undo.pop_all()
-        del alive
     torch.set_rng_state(random_state)
-    for block in (block for stack in found for block in stack.blocks):
+    adapted = [block for stack in found for block in stack.blocks]
+    for block in adapted:
         for module in set(block.module.modules()) - former:
             module.training = block.module.training
-    transformers_model.finish(model, str(spec))
-    timm_model.finish(model)
-    old = {key: name for name, key in before.items()}
-    names = {id(each): name for name, each in model.named_parameters()}
-    after = model.__dict__["rskip_adaptation"] = Adaptation(
-        str(spec),
-        dict(Counter(type(block.module).__name__ for stack in found for block in stack.blocks)),
-        tuple(map(_described, found)),
-        own_connection(found),
-        kept={name: old[key] for key, name in names.items() if key in old and old[key] != name},
-        new=tuple(name for key, name in names.items() if key not in old),
-        dropped=tuple(name for key, name in old.items() if key not in names),
-        unclosed=tuple(each.name for each in found if each.final is None and is_pre_norm(each)),
-        unchanged=(*_left(found, spec), *(_unchanged_stacks(model) if blocks is None else ())),
-    )
-    if after.unchanged:
-        warnings.warn(f"adapt left unchanged: {', '.join(after.unchanged)}", stacklevel=2)
+    unclosed = tuple(each.name for each in found if each.final is None and is_pre_norm(each))
+    unchanged = (*_left(adapted, spec), *(_unchanged_stacks(model) if blocks is None else ()))
+    branches = [[addition.branch for addition in stack.blocks[0].additions] for stack in found]
+    stacks = [_described(each.name, each.modules, of) for each, of in zip(found, branches, strict=True)]
+    modules = [block.module for block in adapted]
+    _finish(model, spec, before, modules, stacks, own_connection(adapted), unclosed, unchanged)
+    if unchanged:
+        warnings.warn(f"adapt left unchanged: {', '.join(unchanged)}", stacklevel=2)
     return model
 
 
 def _adapt_streams(
-    model: Model,
+    model: nn.Module,
     carriers: Sequence[StreamModel],
     spec: ConnectionSpec,
     supplies: HostNeed | Collection[HostNeed],
     *,
     dry_run: bool,
-) -> Model:
+) -> None:
     """Replaces the connection of a model that carries streams."""
     own = {str(each.spec) for each in carriers}
-    stacks = tuple(
-        f"{each.name or 'the model'}: {len(each.model.layers)} × {type(each.model.layers[0]).__name__} (attention, ffn)"
-        for each in carriers
-    )
+    stacks = [_described(each.name, each.model.layers, ("attention", "ffn")) for each in carriers]
     if dry_run:
-        lines = [f"{spec} in place of {each.spec} in {stack}" for each, stack in zip(carriers, stacks, strict=True)]
-        print("\n".join(lines))
-        return model
-    before = {id(each): name for name, each in model.named_parameters()}
-    alive = list(model.parameters())
+        for each, stack in zip(carriers, stacks, strict=True):
+            print(f"{spec} in place of {each.spec} in {stack}")
+        return
+    before = dict(model.named_parameters())
+    layers = [layer for each in carriers for layer in each.model.layers]
     for each in carriers:
         each.replace(spec, supplies)
+    _finish(model, spec, before, layers, stacks, own.pop() if len(own) == 1 else None)
+
+
+def _finish(
+    model: nn.Module,
+    spec: ConnectionSpec,
+    before: Mapping[str, nn.Parameter],
+    blocks: Sequence[nn.Module],
+    stacks: Sequence[str],
+    own: str | None,
+    unclosed: Sequence[str] = (),
+    unchanged: Sequence[str] = (),
+) -> None:
+    """Tells the libraries of the connection, and notes what was done.
+
+    :param before: the former parameters. They still exist, so that no new one has the id of one.
+    """
     transformers_model.finish(model, str(spec))
-    after = {id(each): name for name, each in model.named_parameters()}
+    timm_model.finish(model)
+    old = {id(each): name for name, each in before.items()}
+    names = {id(each): name for name, each in model.named_parameters()}
     model.__dict__["rskip_adaptation"] = Adaptation(
         str(spec),
-        dict(Counter(type(layer).__name__ for each in carriers for layer in each.model.layers)),
-        stacks,
-        own.pop() if len(own) == 1 else None,
-        kept={after[key]: name for key, name in before.items() if after.get(key, name) != name},
-        new=tuple(name for key, name in after.items() if key not in before),
-        dropped=tuple(name for key, name in before.items() if key not in after),
-        unclosed=(),
-        unchanged=(),
+        dict(Counter(type(each).__name__ for each in blocks)),
+        tuple(stacks),
+        own,
+        kept={name: old[key] for key, name in names.items() if key in old and old[key] != name},
+        new=tuple(name for key, name in names.items() if key not in old),
+        dropped=tuple(name for key, name in old.items() if key not in names),
+        unclosed=tuple(unclosed),
+        unchanged=tuple(unchanged),
     )
-    del alive
-    return model
 
 
-def _left(stacks: Sequence[Stack], spec: ConnectionSpec) -> Iterator[str]:
+def _left(blocks: Sequence[Block], spec: ConnectionSpec) -> Iterator[str]:
     """The blocks that keep the library's sums, since they can't carry the connection's state; then norms.
 
     These are no modules, and stay in blocks' code although the connection has none of their kind there.
     """
-    blocks = [block for stack in stacks for block in stack.blocks]
     for block in blocks:
         if "residuals" not in block.module._modules:
             yield f"{block.name} ({type(block.module).__name__})"
-    coded = {
-        f"{addition.reads} in the code of {type(block.module).__name__}": None
+    yield from dict.fromkeys(
+        f"{addition.reads} in the code of {type(block.module).__name__}"
         for block in blocks
         for addition in block.additions
         if addition.reads not in (None, spec.closing_norm) and not addition.norms
-    }
-    yield from coded
+    )
 
 
 def adaptation(model: nn.Module) -> Adaptation | None:
@@ -297,33 +295,13 @@ def _found(
             raise SettingError("model", problem, advice=advice)
         _check_blocks(stacks)
         ways = [_ways(block) for stack in stacks for block in stack.blocks]
-        missed, guards = _unseen(traced, ways)
-        missed = missed or (find_missed(traced, stacks) if wanted is None else None)
-        if missed is not None:
-            problem = f"has an addition at {missed} that is not part of a block that adapt found"
-            advice = f"pass an example= that runs it, name the blocks with blocks=, or {YOURSELF}"
-            raise SettingError("model", problem, advice=advice)
+        guards = find_guards(ways, traced.steps)
+        if wanted is None and (missed := find_missed(traced, stacks)) is not None:
+            raise missed_addition(missed)
         return run, outputs, stacks, ways, plans(ways, guards)
     what = "does not run on example" if example is not None else "does not run on tokens, images or features"
     advice = "pass example=, arguments that it takes"
     raise SettingError("model", f"{what} ({_brief(failed)})", advice=advice) from failed
-
-
-def _unseen(traced: Trace, ways: Sequence[Ways]) -> tuple[str | None, Guards]:
-    """Where a block adds to a skip under a condition that the example did not meet, and the places for guards."""
-    ran: dict[CodeType, set[tuple[int, int]]] = {}
-    for step in traced.steps:
-        for spot in step.spots[:1]:
-            ran.setdefault(spot.code, set()).add(spot.end)
-    guards: Guards = {}
-    last = [(way[-1], side if side >= 0 else -1 - side) for sums in ways for _, side, way in sums]
-    for hop, side in {(hop.function.__code__, hop.end, type(hop.owner)): (hop, side) for hop, side in last}.values():
-        code = hop.function.__code__
-        for where, place in unseen(hop, side, ran.get(code, set())):
-            if place is None:
-                return where, {}
-            guards.setdefault(code, set()).add(place)
-    return None, guards
 
 
 def _check_blocks(stacks: Sequence[Stack]) -> None:
@@ -357,15 +335,6 @@ def _turn_off_fast_path(model: nn.Module, undo: ExitStack) -> None:
             module.use_nested_tensor = False
 
 
-@contextmanager
-def _as_mistakes() -> Iterator[None]:
-    """Turns what rewriting and the probes found into an error for the user."""
-    try:
-        yield
-    except (NotRewritable, Unproven) as error:
-        raise SettingError("model", f"has additions that can't be replaced: {error}", advice=YOURSELF) from None
-
-
 def _install(
     model: nn.Module,
     run: Callable[[], Any],
@@ -377,15 +346,15 @@ def _install(
 ) -> None:
     """Gives blocks and their parts the new methods, and proves them.
 
-    :raises Unproven: a probe fails.
+    :raises Unprovable: a probe fails.
     """
     blocks = [block for stack in stacks for block in stack.blocks]
     watched = [each for stack in stacks for each in stack.blocks[0].module.parameters()]
     gradients = None if _on_meta(model) else trained(model, run, watched)
     for block, sums in zip(blocks, ways, strict=True):
         for part in {id(hop.owner): hop.owner for *_, way in sums for hop in way if hop.owner is not None}.values():
-            kind = adapted_class(type(part), plan[type(part)], part is block.module)  # type: ignore[arg-type]
-            _change_class(part, kind, undo)
+            base = AdaptedBlock if part is block.module else AdaptedPart
+            _change_class(part, adapted_class(type(part), plan[type(part)], base), undo)  # type: ignore[arg-type]
         _route(block, undo)
     if not _on_meta(model):
         prove(model, run, {block.name: block.module for block in blocks}, outputs, gradients, watched)
@@ -396,7 +365,7 @@ def _change_class(module: nn.Module, kind: type, undo: ExitStack) -> None:
         return
     former = type(module)
     if "forward" in vars(module) and "_old_forward" not in vars(module):
-        raise NotRewritable(f"a {former.__name__} has a forward of its own, in place of its class's")
+        raise Unprovable(f"a {former.__name__} has a forward of its own, in place of its class's")
     undo.callback(setattr, module, "__class__", former)
     module.__class__ = kind
     hooked = vars(module).get("_old_forward")  # accelerate has put a function of its own before it
@@ -408,7 +377,7 @@ def _change_class(module: nn.Module, kind: type, undo: ExitStack) -> None:
 def _route(block: Block, undo: ExitStack) -> None:
     module: Any = block.module
     if taken := [name for name in ("residuals", "closing_norm", "spec_record") if hasattr(module, name)]:
-        raise NotRewritable(f"{type(module).__name__} has a member {taken[0]}, which is the name of one of rskip's")
+        raise Unprovable(f"{type(module).__name__} has a member {taken[0]}, which is the name of one of rskip's")
     names = list(inspect.signature(type(module).forward).parameters)[1:]
     position = block.key if isinstance(block.key, int) else names.index(block.key) if block.key in names else -1
     name = block.key if isinstance(block.key, str) else names[block.key] if block.key < len(names) else ""
@@ -436,23 +405,20 @@ def _brief(error: Exception | None) -> str:
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:150]}"
 
 
-def own_connection(stacks: Sequence[Stack]) -> str | None:
+def own_connection(blocks: Sequence[Block]) -> str | None:
     """The connection of all these blocks, such as `prenorm+ln`, or None if they differ."""
     found = set()
-    for stack in stacks:
-        for block in stack.blocks:
-            for addition in block.additions:
-                if addition.closing is not None:
-                    found.add(f"1xskip+{norm_kind(addition.closing, block.features, block.feature_dim)}")
-                else:
-                    found.add(f"prenorm+{addition.reads}" if addition.reads else "1xskip")
+    for block in blocks:
+        for addition in block.additions:
+            if addition.closing is not None:
+                found.add(f"1xskip+{norm_kind(addition.closing, block.features, block.feature_dim)}")
+            else:
+                found.add(f"prenorm+{addition.reads}" if addition.reads else "1xskip")
     return found.pop() if len(found) == 1 else None
 
 
-def _described(stack: Stack) -> str:
-    block = stack.blocks[0]
-    branches = ", ".join(each.branch for each in block.additions)
-    return f"{stack.name or 'the model'}: {len(stack.blocks)} × {type(block.module).__name__} ({branches})"
+def _described(name: str, blocks: Sequence[nn.Module], branches: Iterable[str]) -> str:
+    return f"{name or 'the model'}: {len(blocks)} × {type(blocks[0]).__name__} ({', '.join(branches)})"
 
 
 def _on_meta(model: nn.Module) -> bool:

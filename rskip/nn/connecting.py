@@ -18,7 +18,7 @@ from rskip.formulas.spec import works_on
 from rskip.nn.adapted import OperandPassage, Own, StatePassage
 from rskip.nn.finding import Addition, Block, Stack, norm_kind
 from rskip.nn.residuals import BRANCH_NAMES, LayerResiduals, build_layers
-from rskip.nn.rewriting import NotRewritable
+from rskip.nn.rewriting import Unprovable
 from rskip.nn.spec_record import Removed, SpecRecord
 from rskip.settings.errors import SettingError
 
@@ -67,7 +67,7 @@ class Connecting:
                 home = last if closing.closes else first
                 if hasattr(home.module, "stack"):
                     kind = type(home.module).__name__
-                    raise NotRewritable(f"{kind} has a member stack, which is the name of one of rskip's")
+                    raise Unprovable(f"{kind} has a member stack, which is the name of one of rskip's")
                 self._add(home.module, "stack", as_in(home.module, closing))
             norm = None
             if stack.final is not None:
@@ -97,11 +97,9 @@ class Connecting:
         if not (closing.opens or closing.closes) and works_on(spec, first.feature_dim):
             tower = [each for each in stacks if _in_one_tower(stack, each)]
             layers = build(tower, first.feature_dim)
-            if all(
-                _reads_operand(connection, addition, spec)
-                for block, layer in zip(stack.blocks, layers, strict=True)
-                for addition, connection in zip(block.additions, layer.connections(), strict=True)
-            ):
+            connections = [connection for layer in layers for connection in layer.connections()]
+            places = zip(connections, _sublayers(stack), strict=True)
+            if all(_reads_operand(connection, addition, spec) for connection, addition in places):
                 return layers, closing, True
         if layers is None or first.feature_dim == 1 or len(tower) > 1:
             layers = build([stack], -1)
@@ -114,7 +112,7 @@ class Connecting:
     def _settle_norms(self, block: Block, addition: Addition, connection: Any, by_operand: bool) -> None:
         """Leaves the library's normalisations if they are the connection's too, and removes them otherwise."""
         if _is_kept(addition, connection, self.spec):
-            _set_slot(connection, connection.input_slot, nn.Identity())
+            connection.set_submodule(connection.input_slot, nn.Identity())
         else:
             for norm in addition.norms:
                 self._remove(block.module, norm)
@@ -122,7 +120,7 @@ class Connecting:
         if closing is not None:
             same = slot is not None and norm_kind(closing, block.features, block.feature_dim) == self.spec.norm
             if same:
-                _set_slot(connection, slot, nn.Identity() if by_operand else closing)
+                connection.set_submodule(slot, nn.Identity() if by_operand else closing)
             if not (same and by_operand):
                 self._remove(block.module, closing)
 
@@ -195,7 +193,8 @@ def _reads_operand(connection: Connection, addition: Addition, spec: ConnectionS
     kind = next((each.dtype for each in connection.parameters()), torch.float32)
     x = torch.randn(2, connection.features, *((2, 2) if connection.feature_dim == 1 else ()), dtype=kind)
     given, _ = connection.before(x)
-    return given is x or _is_kept(addition, connection, spec) and torch.equal(given, _slot(connection)(x))
+    slot = connection.get_submodule(connection.input_slot or "")
+    return given is x or _is_kept(addition, connection, spec) and torch.equal(given, slot(x))
 
 
 def _only_adds(connection: Connection) -> bool:
@@ -205,18 +204,9 @@ def _only_adds(connection: Connection) -> bool:
     return next(connection.parameters(), None) is None and torch.equal(connection.after(x, f), x + f)  # type: ignore[arg-type]
 
 
-def _slot(connection: Connection) -> nn.Module:
-    return connection.get_submodule(connection.input_slot or "")
-
-
 def _is_kept(addition: Addition, connection: Connection, spec: ConnectionSpec) -> bool:
     """Whether the library's normalisation of the branch's input is the connection's."""
     return connection.input_slot is not None and addition.reads is not None and addition.reads == spec.norm
-
-
-def _set_slot(connection: nn.Module, slot: str, norm: nn.Module) -> None:
-    path, _, name = slot.rpartition(".")
-    connection.get_submodule(path)._modules[name] = norm
 
 
 def _passes_more(layers: Sequence[LayerResiduals], closing: StackConnection, features: int) -> bool:
@@ -289,19 +279,22 @@ def _in_one_tower(one: Stack, other: Stack) -> bool:
 
 def _partner(stack: Stack, stacks: Sequence[Stack]) -> Stack | None:
     """The other stack of an encoder-decoder: the two are each other's only candidate in the closest parent."""
-    found = _candidates(stack, stacks)
-    return found[0] if len(found) == 1 and _candidates(found[0], stacks) == [stack] else None
+
+    def candidates(one: Stack) -> list[Stack]:
+        """Of the stacks with cross-attention if this one has none, or the reverse, those in the closest parent."""
+        shared = {
+            other: len(commonprefix([one.name.split("."), other.name.split(".")]))
+            for other in stacks
+            if _crosses(other) != _crosses(one)
+        }
+        return [other for other, length in shared.items() if length == max(shared.values())]
+
+    found = candidates(stack)
+    return found[0] if len(found) == 1 and candidates(found[0]) == [stack] else None
 
 
-def _candidates(stack: Stack, stacks: Sequence[Stack]) -> list[Stack]:
-    """Of the stacks with cross-attention if this one has none, or the reverse, those in the closest parent."""
-    crosses = any(block.crosses for block in stack.blocks)
-    shared = {
-        other: len(commonprefix([stack.name.split("."), other.name.split(".")]))
-        for other in stacks
-        if any(block.crosses for block in other.blocks) != crosses
-    }
-    return [other for other, length in shared.items() if length == max(shared.values())]
+def _crosses(stack: Stack) -> bool:
+    return any(block.crosses for block in stack.blocks)
 
 
 def is_pre_norm(stack: Stack) -> bool:

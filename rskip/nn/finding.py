@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -103,6 +103,10 @@ class Stack:
     def name(self) -> str:
         return self.blocks[0].name.rpartition(".")[0]
 
+    @property
+    def modules(self) -> list[nn.Module]:
+        return [block.module for block in self.blocks]
+
 
 def find_stacks(model: nn.Module, trace: Trace, wanted: Callable[[nn.Module], bool] | None = None) -> list[Stack]:
     """The stacks of residual blocks, in the order in which the model ran them.
@@ -129,9 +133,12 @@ def find_missed(trace: Trace, stacks: Sequence[Stack]) -> str | None:
     blocks = [block for stack in stacks for block in stack.blocks]
     found = {id(step) for block in blocks for addition in block.additions for step, _ in addition.sums}
     inside = {block.call for block in blocks}
-    elements = {id(each) for module in {call.module for call in trace.calls} for each in _elements(module)}
-    layers = {_layer_around(trace, number, elements) for number in inside} - inside
-    for call in (trace.calls[number] for number in layers if number is not None):
+    containers = {id(each): each for call in trace.calls for each in call.module.children()}.values()
+    elements = {id(each) for holder in containers if isinstance(holder, _CONTAINERS) for each in holder.children()}
+    layers = set()
+    for number in inside:  # the outermost call of a list's element around this call
+        layers |= set([each for each in _around(trace, number) if id(trace.calls[each].module) in elements][-1:])
+    for call in (trace.calls[number] for number in layers - inside):
         for x in call.reads.values():
             paths, _ = _paths(trace, call, trace.same[x], all_of_them=True)
             for step, pair in _sums(trace, call):
@@ -149,18 +156,6 @@ def _around(trace: Trace, number: int) -> Iterator[int]:
     while above is not None:
         yield above
         above = trace.calls[above].outer
-
-
-def _layer_around(trace: Trace, number: int, elements: Collection[int]) -> int | None:
-    """The outermost call of a list's element around this call."""
-    found = [each for each in _around(trace, number) if id(trace.calls[each].module) in elements]
-    return found[-1] if found else None
-
-
-def _elements(module: nn.Module) -> Iterator[nn.Module]:
-    for child in module.children():
-        if isinstance(child, _CONTAINERS):
-            yield from child.children()
 
 
 def _read(trace: Trace, number: int, name: str) -> Block | None:
@@ -353,8 +348,7 @@ def _choose(trace: Trace, blocks: list[Block]) -> list[Block]:
 def _describe(trace: Trace, block: Block) -> None:
     """Adds the normalisations, the features, and the names of the branches."""
     call = trace.calls[block.call]
-    first_readers = _readers(trace, call, trace.same[block.x], block.additions[0])
-    block.features, block.feature_dim = _features(trace, block, first_readers)
+    block.features, block.feature_dim = _features(trace, block)
     block.dims = len(trace.sizes[block.x])
     if not block.keeps_skip:
         block.features = trace.sizes[block.additions[-1].result][block.feature_dim]
@@ -429,17 +423,16 @@ def _settings(norm: nn.Module) -> list[tuple[str, Any]]:
 
 def _measured_kind(norm: nn.Module, features: int, feature_dim: int) -> str | None:
     trial = copy.copy(norm)
-    for name in [each for each in vars(norm) if each.endswith("_hooks")]:
-        trial.__dict__[name] = type(vars(norm)[name])()
     for name in ("_parameters", "_buffers"):
-        tensors = vars(norm)[name].items()
-        trial.__dict__[name] = {key: None if each is None else _halves(each) for key, each in tensors}
+        tensors = {key: each for key, each in vars(norm)[name].items() if each is not None}
+        halves = {key: torch.full(each.shape, 0.5, dtype=torch.float32) for key, each in tensors.items()}
+        trial.__dict__[name] = {**vars(norm)[name], **halves}
     trial.training = False
     shape = (2, 3, features) if feature_dim == -1 else (2, features, 2, 2)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32) + 0.5
     with torch.no_grad():
         try:
-            y = trial(x)
+            y = type(norm).forward(trial, x)  # without hooks
         except Exception:  # it needs something else than x
             return None
         if not isinstance(y, Tensor) or y.shape != x.shape:
@@ -454,21 +447,24 @@ def _measured_kind(norm: nn.Module, features: int, feature_dim: int) -> str | No
     return None
 
 
-def _halves(tensor: Tensor) -> nn.Parameter:
-    return nn.Parameter(torch.full(tensor.shape, 0.5, dtype=torch.float32), requires_grad=False)
+def _features(trace: Trace, block: Block) -> tuple[int, int]:
+    """The number of features, and their dimension in the stream.
 
-
-def _features(trace: Trace, block: Block, readers: Sequence[Step]) -> tuple[int, int]:
-    """The number of features, and their dimension in the stream."""
-    shape = trace.sizes[block.x]
-    for step in readers:
-        read = next(each for each in step.reads if trace.same[each] == trace.same[block.x])
-        given = trace.sizes[read]
+    They are those of the first normalisation or convolution that reads it, or reads an activation of it.
+    """
+    call, shape = trace.calls[block.call], trace.sizes[block.x]
+    sums = [step for addition in block.additions for step, _ in addition.sums]
+    reached = {trace.same[block.x]}
+    for step in trace.steps[call.first : call.last]:
+        given = next((trace.sizes[each] for each in step.reads if trace.same[each] in reached), None)
+        if given is None or step.kind == "alias" or step in sums:
+            continue
         if step.name == "layer_norm":
             count = given[-1]
         elif _SECOND_READERS.search(step.name) and len(given) > 2:
             count = given[1]
         else:
+            reached.update(each for each in step.gives if step.kind != "linear" and trace.sizes[each] == given)
             continue
         is_map = len(shape) == 4 and step.name != "layer_norm"
         if len(shape) > 2 and shape[1] == count and (shape[-1] != count or is_map):

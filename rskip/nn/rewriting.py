@@ -11,8 +11,8 @@ They keep the library's globals, closure, defaults and decorators, so what is pa
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
-import linecache
 import sys
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,15 +23,20 @@ from typing import Any
 
 from torch import nn
 
-from rskip.nn.tracing import Spot
+from rskip.nn.tracing import Spot, Step
+from rskip.settings.errors import SettingError
 
 NAME = "_rskip_"  # the argument by which the passage through a block reaches its additions
 TWIN = "_rskip_of_"  # prefix of the names of methods that take it beside the library's
 Place = tuple[int, int]  # line, counted from the function's first, and column in bytes: where an expression ends
+YOURSELF = "put the connections into the blocks yourself (docs/own_model.md)"  # the advice for what `adapt` refuses
 
 
-class NotRewritable(Exception):
-    """An addition can't be replaced, with the reason."""
+class Unprovable(SettingError):
+    """An addition can't be replaced, or a probe of it fails, with the reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("model", f"has additions that can't be replaced: {reason}", advice=YOURSELF)
 
 
 @dataclass(frozen=True)
@@ -67,11 +72,7 @@ class Rewrite:
     sites: tuple[Site, ...]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The new methods of a class, by name."""
-
-    methods: tuple[tuple[str, Rewrite], ...]
+Plan = tuple[tuple[str, Rewrite], ...]  # the new methods of a class, by name
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,10 @@ class Hop:
     owner: nn.Module | None
     function: FunctionType
     end: Place
+
+
+# A block's sums: the number of the connection, the skip's operand (-1 - operand: another sum of it follows), the way.
+Ways = list[tuple[int, int, list[Hop]]]
 
 
 def hops(spots: Sequence[Spot], block: nn.Module) -> list[Hop]:
@@ -93,11 +98,11 @@ def hops(spots: Sequence[Spot], block: nn.Module) -> list[Hop]:
         elif not found:
             code = spot.code
             where = f"{code.co_filename}:{code.co_firstlineno + spot.end[0]}"
-            raise NotRewritable(f"{where} adds in {code.co_name}, which is neither a method nor a function of a module")
+            raise Unprovable(f"{where} adds in {code.co_name}, which is neither a method nor a function of a module")
         forward = getattr(type(block), "forward", None)
         if spot.owner is block and function is not None and leads_to(forward, function.__code__) is function:
             return found[::-1]
-    raise NotRewritable(f"{type(block).__name__} is not called through its forward")
+    raise Unprovable(f"{type(block).__name__} is not called through its forward")
 
 
 def _function_of(spot: Spot) -> tuple[nn.Module | None, FunctionType | None]:
@@ -117,14 +122,18 @@ def _function_of(spot: Spot) -> tuple[nn.Module | None, FunctionType | None]:
     return None, leads_to(spot.names.get(name), spot.code)
 
 
-def leads_to(function: Any, code: CodeType | None, depth: int = 0) -> FunctionType | None:
-    """The function that decorators around it wrap; the one with this code, if given."""
+def leads_to(function: Any, wanted: CodeType | Rewrite | None, depth: int = 0) -> FunctionType | None:
+    """The function that decorators around it wrap: the one with this code, or of this name."""
     if not isinstance(function, FunctionType) or depth > 9:
         return None
-    if function.__code__ is code:
+    wrapped = getattr(function, "__wrapped__", None)
+    if isinstance(wanted, Rewrite):
+        is_it = wrapped is None and (function.__module__, function.__qualname__) == (wanted.module, wanted.name)
+    else:
+        is_it = function.__code__ is wanted
+    if is_it:
         return function
-    inner = [getattr(function, "__wrapped__", None), *_contents(function)]
-    found = (leads_to(each, code, depth + 1) for each in inner if each is not function)
+    found = (leads_to(each, wanted, depth + 1) for each in (wrapped, *_contents(function)) if each is not function)
     return next((each for each in found if each is not None), None)
 
 
@@ -136,13 +145,10 @@ def _contents(function: FunctionType) -> Iterator[Any]:
             continue
 
 
-def plans(
-    chains: Sequence[Sequence[tuple[int, int, list[Hop]]]], guards: Mapping[CodeType, Collection[Place]]
-) -> dict[type, Plan]:
+def plans(chains: Sequence[Ways], guards: Mapping[CodeType, Collection[Place]]) -> dict[type, Plan]:
     """The new methods of every class on the way from blocks to their additions.
 
-    :param chains: of each block the sums: number of the connection, operand of the skip, and the way. A sum whose
-        result goes on to another sum of the connection has -1 - operand.
+    :param chains: the ways to the sums of each block.
     :param guards: the places of sums that did not run, by their functions.
     """
     ways = [each for sums in chains for each in sums]
@@ -150,8 +156,8 @@ def plans(
     for number, _, way in ways:
         for step in range(len(way)):
             numbers.setdefault(_path(way, step), set()).add(number)
-    methods: dict[type, dict[str, dict[Place, Site]]] = {}
-    helpers: dict[CodeType, dict[Place, Site]] = {}
+    places: dict[tuple[type | None, str, FunctionType], dict[Place, Site]] = {}
+    helpers: dict[tuple[FunctionType, Place], FunctionType] = {}
     for number, side, way in ways:
         for step, hop in enumerate(way):
             mine = numbers[_path(way, step)]
@@ -160,45 +166,32 @@ def plans(
             if step == len(way) - 1:
                 site = replace(site, skip=side if side >= 0 else -1 - side, inner=side < 0)
             elif way[step + 1].owner is None:
-                site = replace(site, called=Rewrite("", "", ()))  # completed below
+                helpers[hop.function, hop.end] = way[step + 1].function
             else:
                 site = replace(site, bound=_is_twin(way, step + 1))
-            sites = (
-                helpers.setdefault(hop.function.__code__, {})
-                if hop.owner is None
-                else methods.setdefault(type(hop.owner), {}).setdefault(
-                    TWIN * _is_twin(way, step) + hop.function.__name__, {}
-                )
-            )
+            kind = None if hop.owner is None else type(hop.owner)
+            name = "" if kind is None else TWIN * _is_twin(way, step) + hop.function.__name__
+            sites = places.setdefault((kind, name, hop.function), {})
             for place in guards.get(hop.function.__code__, ()):
                 sites[place] = Site(place, 0, guards=True)
             former = sites.get(hop.end)
             if former is not None:
                 if (former.skip, former.inner) != (site.skip, site.inner):
-                    raise NotRewritable(f"{_where(hop.function, hop.end)} adds in two ways")
+                    raise Unprovable(f"{_where(hop.function, hop.end)} adds in two ways")
                 site = replace(site, number=site.number if site.number == former.number else None)
             sites[hop.end] = site
-    functions = {hop.function.__code__: hop.function for _, _, way in ways for hop in way}
-    following = {
-        (hop.function.__code__, hop.end): after.function.__code__
-        for _, _, way in ways
-        for hop, after in zip(way, way[1:], strict=False)
-    }
 
-    def complete(code: CodeType, sites: Mapping[Place, Site]) -> Rewrite:
+    def complete(function: FunctionType, sites: Mapping[Place, Site]) -> Rewrite:
         done = []
         for place, site in sorted(sites.items()):
-            if site.called is not None:
-                called = following[code, place]
-                site = replace(site, called=complete(called, helpers[called]))
-            done.append(site)
-        function = functions[code]
+            called = helpers.get((function, place))
+            done.append(site if called is None else replace(site, called=complete(called, places[None, "", called])))
         return Rewrite(function.__module__, function.__qualname__, tuple(done))
 
-    found = {}
-    for kind, changed in methods.items():
-        raw = {name: _raw(kind, name.removeprefix(TWIN), functions).__code__ for name in changed}
-        found[kind] = Plan(tuple((name, complete(raw[name], sites)) for name, sites in changed.items()))
+    found: dict[type, Plan] = {}
+    for (kind, name, function), sites in places.items():
+        if kind is not None:
+            found[kind] = (*found.get(kind, ()), (name, complete(function, sites)))
     return found
 
 
@@ -207,31 +200,51 @@ def _is_twin(way: Sequence[Hop], step: int) -> bool:
     return step > 0 and way[step - 1].owner is None and way[step].function.__name__ != "forward"
 
 
-def unseen(hop: Hop, side: int, ran: Collection[Place]) -> Iterator[tuple[str, Place | None]]:
-    """Other sums of the same skip in a sum's function that did not run: `file:line`, and the place for a guard.
+def _path(way: Sequence[Hop], step: int) -> tuple[Any, ...]:
+    return tuple((type(hop.owner), hop.function.__code__, hop.end) for hop in way[: step + 1])
+
+
+def find_guards(chains: Sequence[Ways], steps: Sequence[Step]) -> dict[CodeType, set[Place]]:
+    """The places of sums that did not run on the example, in the functions of those that did.
 
     A sum under a condition on `self` alone, or beside a part that the module lacks, can't run. One for an optional
-    argument, `if encoder_hidden_states is not None`, may get a guard.
+    argument, `if encoder_hidden_states is not None`, gets a guard.
 
-    :param side: the skip's operand.
-    :param ran: the places of all sums of the function that ran.
+    :param steps: what ran.
+    :raises SettingError: a block adds to the skip under another condition that the example did not meet.
     """
+    ran: dict[CodeType, set[Place]] = {}
+    for spot in (spot for step in steps for spot in step.spots[:1]):
+        ran.setdefault(spot.code, set()).add(spot.end)
+    found: dict[CodeType, set[Place]] = {}
+    last = [(way[-1], side if side >= 0 else -1 - side) for sums in chains for _, side, way in sums]
+    for hop, side in {(hop.function, hop.end, type(hop.owner)): (hop, side) for hop, side in last}.values():
+        code = hop.function.__code__
+        found.setdefault(code, set()).update(_unseen(hop, side, ran.get(code, ())))
+    return found
+
+
+def _unseen(hop: Hop, side: int, ran: Collection[Place]) -> Iterator[Place]:
+    """Other sums in a sum's function that add to its skip, operand `side`, did not run, and may run for an argument."""
     function = hop.function
-    if hop.end[1] < 0:  # Python 3.10 does not tell columns
-        return
-    _, _, tree, shift = _source(function)
-    nodes = [_node(tree, Site(place, 0), shift, function) for place in ran]
+    tree, _, shift = _source(function)
     skip = _operands(_node(tree, Site(hop.end, 0), shift, function))[side]
     if not isinstance(skip, ast.Name):
         return
     for node, tests in _under(tree, []):
-        if not _is_sum(node) or any(node is each for each in nodes):
+        if not _is_sum(node) or any(_is_at(node, place, shift) for place in ran):
             continue
         names = [each.id for each in _operands(node) if isinstance(each, ast.Name)]
         if skip.id in names and not any(_cannot_run(test, hop.owner) for test in tests):
-            where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno - shift[0] + node.lineno}"
-            place = node.end_lineno - shift[0], node.end_col_offset + shift[1]
-            yield where, place if any(_is_given(test, function) for test in tests) else None
+            if not any(_is_given(test, function) for test in tests):
+                raise missed_addition(_where(function, (node.lineno - shift[0], 0)))
+            yield node.end_lineno - shift[0], -1 if hop.end[1] < 0 else node.end_col_offset + shift[1]
+
+
+def missed_addition(where: str) -> SettingError:
+    problem = f"has an addition at {where} that is not part of a block that adapt found"
+    advice = f"pass an example= that runs it, name the blocks with blocks=, or {YOURSELF}"
+    return SettingError("model", problem, advice=advice)
 
 
 def _is_given(node: ast.If, function: FunctionType) -> bool:
@@ -252,7 +265,8 @@ def _operands(node: Any) -> list[ast.AST]:
         return [node.left, node.right]
     if isinstance(node, ast.AugAssign):
         return [node.target, node.value]
-    return node.args if _is_torch(node.func.value) else [node.func.value, *node.args]
+    is_torch = isinstance(node.func.value, ast.Name) and node.func.value.id == "torch"
+    return node.args if is_torch else [node.func.value, *node.args]
 
 
 def _under(node: ast.AST, tests: list[ast.If]) -> Iterator[tuple[Any, list[ast.If]]]:
@@ -273,33 +287,18 @@ def _cannot_run(node: ast.If, owner: nn.Module | None) -> bool:
     return names == {"self"} or (owner is not None and missing)
 
 
-def _path(way: Sequence[Hop], step: int) -> tuple[Any, ...]:
-    return tuple((type(hop.owner), hop.function.__code__, hop.end) for hop in way[: step + 1])
-
-
-def _raw(kind: type, name: str, functions: Mapping[CodeType, FunctionType]) -> FunctionType:
-    for code in functions:
-        found = leads_to(getattr(kind, name), code) if code.co_name == name else None
-        if found is not None:
-            return found
-    raise NotRewritable(f"{kind.__qualname__}.{name} is not its own")
-
-
 def changes(plan: Mapping[type, Plan]) -> Iterator[str]:
-    """The lines that change, before and after, under the names of their functions."""
+    """The statements that change, before and after, under the names of their functions."""
     for kind, methods in plan.items():
-        for name, rewrite in methods.methods:
+        for name, rewrite in methods:
             yield from _changes(_original(inspect.getattr_static(kind, name.removeprefix(TWIN)), rewrite), rewrite)
 
 
 def _changes(raw: FunctionType, rewrite: Rewrite) -> Iterator[str]:
-    source, first, *_ = _source(raw)
-    edited, _ = _edited(raw, rewrite)
     yield f"{raw.__module__}.{raw.__qualname__}"
-    for number, (old, new) in enumerate(zip(source.splitlines(), edited.splitlines(), strict=True), start=first):
-        if old != new:
-            yield f"{number:5} - {old}"
-            yield f"{number:5} + {new}"
+    for number, old, new in sorted(_Editor(raw, rewrite, prints=True).lines):
+        yield f"{number:5} - {old}"
+        yield f"{number:5} + {new}"
     for site in rewrite.sites:
         if site.called is not None:
             yield from _changes(_helper(raw, site.called), site.called)
@@ -314,16 +313,10 @@ def rewritten(kind: type, name: str, rewrite: Rewrite) -> Any:
 
 def _original(function: Any, rewrite: Rewrite) -> FunctionType:
     """The function with the rewrite's name that decorators wrap."""
-    pending = [function]
-    while pending:
-        each = pending.pop(0)
-        if not isinstance(each, FunctionType):
-            continue
-        wraps = hasattr(each, "__wrapped__")
-        if not wraps and (each.__module__, each.__qualname__) == (rewrite.module, rewrite.name):
-            return each
-        pending += [getattr(each, "__wrapped__", None), *(inner for inner in _contents(each) if inner is not each)]
-    raise NotRewritable(f"{rewrite.name} of {rewrite.module} is not a function of Python")
+    found = leads_to(function, rewrite)
+    if found is None:
+        raise Unprovable(f"{rewrite.name} of {rewrite.module} is not a function of Python")
+    return found
 
 
 def _wrapped(outer: Any, raw: FunctionType, new: FunctionType) -> Any:
@@ -336,7 +329,7 @@ def _wrapped(outer: Any, raw: FunctionType, new: FunctionType) -> Any:
         holds = content is not outer and leads_to(content, raw.__code__) is not None
         cells.append(CellType(_wrapped(content, raw, new)) if holds else cell)
     if cells == list(outer.__closure__ or ()):
-        raise NotRewritable(f"a decorator of {raw.__qualname__} is unknown")
+        raise Unprovable(f"a decorator of {raw.__qualname__} is unknown")
     made = FunctionType(outer.__code__, outer.__globals__, outer.__name__, outer.__defaults__, tuple(cells))
     made.__kwdefaults__ = outer.__kwdefaults__
     made.__dict__.update(outer.__dict__)
@@ -346,15 +339,10 @@ def _wrapped(outer: Any, raw: FunctionType, new: FunctionType) -> Any:
 
 @cache
 def _compiled(raw: FunctionType, rewrite: Rewrite) -> FunctionType:
-    """The function with its sites changed."""
-    edited, helpers = _edited(raw, rewrite)
-    filename = f"<{raw.__code__.co_filename} with connections, {raw.__qualname__} {abs(hash(rewrite)):x}>"
-    linecache.cache[filename] = (len(edited), None, edited.splitlines(keepends=True), filename)
-    tree = ast.parse(edited)
-    function = tree.body[0]
-    assert isinstance(function, ast.FunctionDef)
+    """The function with its sites changed. It has no source, so that nothing compiles the library's in its place."""
+    editor = _Editor(raw, rewrite)
+    function, arguments = editor.tree, editor.tree.args
     function.decorator_list, function.returns = [], None
-    arguments = function.args
     for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
         if each is not None:
             each.annotation = None
@@ -362,18 +350,19 @@ def _compiled(raw: FunctionType, rewrite: Rewrite) -> FunctionType:
     arguments.kw_defaults = [None if each is None else ast.Constant(None) for each in arguments.kw_defaults]
     arguments.kwonlyargs.append(ast.arg(NAME))
     arguments.kw_defaults.append(ast.Constant(None))
-    outside = [*raw.__code__.co_freevars, *helpers]
+    outside = [*raw.__code__.co_freevars, *editor.helpers]
     factory = ast.parse("def factory(): pass").body[0]
     assert isinstance(factory, ast.FunctionDef)
     factory.args.args = [ast.arg(each) for each in outside]
     factory.body = [function, ast.Return(ast.Name(function.name, ast.Load()))]
-    module = ast.fix_missing_locations(ast.Module([factory], []))
+    module = ast.increment_lineno(ast.fix_missing_locations(ast.Module([factory], [])), editor.first - 1)
     names: dict[str, Any] = {}
     future = sys.modules["__future__"].annotations.compiler_flag if "__future__" in sys.modules else 0
+    filename = f"<{raw.__code__.co_filename} with connections>"
     exec(compile(module, filename, "exec", flags=future, dont_inherit=True), names)
     code = names["factory"](*outside).__code__
     cells = dict(zip(raw.__code__.co_freevars, raw.__closure__ or (), strict=True))
-    cells |= {name: CellType(each) for name, each in helpers.items()}
+    cells |= {name: CellType(each) for name, each in editor.helpers.items()}
     closure = tuple(cells[name] for name in code.co_freevars)
     made = FunctionType(code, raw.__globals__, raw.__name__, raw.__defaults__, closure)
     made.__kwdefaults__ = {**(raw.__kwdefaults__ or {}), NAME: None}
@@ -382,8 +371,8 @@ def _compiled(raw: FunctionType, rewrite: Rewrite) -> FunctionType:
 
 
 @cache
-def _source(raw: FunctionType) -> tuple[str, int, ast.FunctionDef, Place]:
-    """The function's source without indentation, its first line's number in the file, and its tree.
+def _source(raw: FunctionType) -> tuple[ast.FunctionDef, int, Place]:
+    """The function's tree, as if it had no indentation, and its first line's number in the file.
 
     The last value is added to the line of a place (the source may begin with decorators), and subtracted from its
     column.
@@ -391,43 +380,94 @@ def _source(raw: FunctionType) -> tuple[str, int, ast.FunctionDef, Place]:
     try:
         lines, first = inspect.getsourcelines(raw)
     except (OSError, TypeError):
-        raise NotRewritable(f"the source of {raw.__module__}.{raw.__qualname__} is not there") from None
-    source = textwrap.dedent("".join(lines))
-    tree = ast.parse(source).body[0]
+        raise Unprovable(f"the source of {raw.__module__}.{raw.__qualname__} is not there") from None
+    tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
     if not isinstance(tree, ast.FunctionDef):
-        raise NotRewritable(f"{raw.__qualname__} is not a plain function")
-    return source, first, tree, (raw.__code__.co_firstlineno - first + 1, len(lines[0]) - len(lines[0].lstrip()))
+        raise Unprovable(f"{raw.__qualname__} is not a plain function")
+    return tree, first, (raw.__code__.co_firstlineno - first + 1, len(lines[0]) - len(lines[0].lstrip()))
 
 
-def _edited(raw: FunctionType, rewrite: Rewrite) -> tuple[str, dict[str, Any]]:
-    source, _, tree, shift = _source(raw)
-    text = _Text(source)
-    helpers: dict[str, Any] = {}
-    for site in rewrite.sites:
-        node = _node(tree, site, shift, raw)
-        passage = NAME if site.number is None else f"{NAME}.at({site.number})"
-        if site.skip is not None:
-            _edit_sum(text, node, passage, site)
-        else:
-            assert isinstance(node, ast.Call)
-            _edit_call(text, node, passage, site, raw, helpers)
-    return text.result(), helpers
+class _Editor(ast.NodeTransformer):
+    """Changes the sites of a function.
+
+    :param prints: whether `lines` gets the line number and text of each changed statement, before and after.
+    """
+
+    def __init__(self, raw: FunctionType, rewrite: Rewrite, *, prints: bool = False) -> None:
+        tree, self.first, shift = _source(raw)
+        self.raw, self.prints = raw, prints
+        self.helpers: dict[str, Any] = {}
+        self.lines: list[tuple[int, str, str]] = []
+        tree = copy.deepcopy(tree)
+        self.sites = {_node(tree, site, shift, raw): site for site in rewrite.sites}
+        self.tree: ast.FunctionDef = self.visit(tree)
+
+    def visit(self, node: Any) -> Any:
+        site, old = self.sites.get(node), self._line(node)
+        new = self.generic_visit(node)
+        if site is not None:
+            passage: ast.expr = ast.Name(NAME, ast.Load())
+            if site.number is not None:
+                passage = _call(_member(passage, "at"), [ast.Constant(site.number)])
+            new = self._call(new, passage, site) if site.skip is None else _sum(new, passage, site)
+        if old != self._line(new):
+            self.lines.append((self.first + node.lineno - 1, old, self._line(new)))
+        return new
+
+    def _line(self, node: ast.AST) -> str:
+        is_printed = self.prints and isinstance(node, ast.stmt)
+        return " " * node.col_offset + ast.unparse(node).partition("\n")[0] if is_printed else ""
+
+    def _call(self, node: ast.Call, passage: ast.expr, site: Site) -> ast.Call:
+        if site.called is not None:
+            name = f"{NAME}{len(self.helpers)}"
+            self.helpers[name] = _compiled(_helper(self.raw, site.called), site.called)
+            if isinstance(node.func, ast.Attribute) and _is_super(node.func.value):
+                node.args.insert(0, ast.Name("self", ast.Load()))
+            node.func = ast.Name(name, ast.Load())
+        if site.bound:
+            self.helpers[f"{NAME}twin"] = _twin
+            node.func = _call(ast.Name(f"{NAME}twin", ast.Load()), [node.func])
+        node.keywords.append(ast.keyword(NAME, passage))
+        return node
 
 
-def _node(tree: ast.FunctionDef, site: Site, shift: tuple[int, int], raw: FunctionType) -> Any:
+def _sum(node: Any, passage: ast.expr, site: Site) -> ast.AST:
+    operands: list[Any] = _operands(node)
+    if len(operands) != 2 or getattr(node, "keywords", None):
+        raise Unprovable("a sum with a factor")
+    join = _member(passage, "unseen" if site.guards else "inner" if site.inner else "join")
+    if not isinstance(node, ast.AugAssign):
+        return ast.copy_location(_call(join, [*operands, ast.Constant(site.skip)]), node)
+    read = copy.deepcopy(node.target)
+    read.ctx = ast.Load()
+    made = ast.Assign([node.target], _call(join, [read, node.value, ast.Constant(site.skip)]))
+    return ast.copy_location(made, node)
+
+
+def _call(function: ast.expr, args: list[ast.expr]) -> ast.Call:
+    return ast.Call(function, args, [])
+
+
+def _member(of: ast.expr, name: str) -> ast.expr:
+    return ast.Attribute(of, name, ast.Load())
+
+
+def _node(tree: ast.FunctionDef, site: Site, shift: Place, raw: FunctionType) -> Any:
     """The expression that ends at the site."""
-    line, column = site.end[0] + shift[0], site.end[1] - shift[1]
-    found = []
-    for node in ast.walk(tree):
-        if not (_is_sum(node) if site.skip is not None else isinstance(node, ast.Call)):
-            continue
-        assert isinstance(node, (ast.expr, ast.stmt)) and node.end_lineno is not None
-        ends_there = (node.end_lineno, node.end_col_offset) == (line, column)
-        if ends_there if site.end[1] >= 0 else node.lineno <= line <= node.end_lineno:
-            found.append(node)
+    is_meant = (lambda node: isinstance(node, ast.Call)) if site.skip is None else _is_sum
+    found = [node for node in ast.walk(tree) if is_meant(node) and _is_at(node, site.end, shift)]
     if len(found) != 1:
-        raise NotRewritable(f"{_where(raw, site.end)} has {'several sums' if found else 'no sum'} that may be meant")
+        raise Unprovable(f"{_where(raw, site.end)} has {'several sums' if found else 'no sum'} that may be meant")
     return found[0]
+
+
+def _is_at(node: Any, end: Place, shift: Place) -> bool:
+    """Whether an expression ends at a place, or contains its line, if that is all that Python 3.10 tells."""
+    line, column = end[0] + shift[0], end[1] - shift[1]
+    if end[1] < 0:
+        return bool(node.lineno <= line <= node.end_lineno)
+    return (node.end_lineno, node.end_col_offset) == (line, column)
 
 
 def _is_sum(node: ast.AST) -> bool:
@@ -438,94 +478,6 @@ def _is_sum(node: ast.AST) -> bool:
 
 def _where(raw: FunctionType, end: Place) -> str:
     return f"{raw.__code__.co_filename}:{raw.__code__.co_firstlineno + end[0]}"
-
-
-class _Text:
-    """A source with changes that do not overlap, by their places in bytes."""
-
-    def __init__(self, source: str) -> None:
-        self.lines = source.encode().splitlines(keepends=True)
-        self.changes: list[tuple[int, int, int, bytes]] = []
-
-    def offset(self, line: int, column: int) -> int:
-        return sum(map(len, self.lines[: line - 1])) + column
-
-    def start(self, node: Any) -> int:
-        return self.offset(node.lineno, node.col_offset)
-
-    def end(self, node: Any) -> int:
-        return self.offset(node.end_lineno, node.end_col_offset)
-
-    def between(self, start: int, end: int) -> bytes:
-        return b"".join(self.lines)[start:end]
-
-    def change(self, start: int, end: int, new: str, *, opens: bool = False) -> None:
-        """Replaces a part. At one place, what opens an outer expression comes first, and what closes it last."""
-        self.changes.append((start, end, -len(self.changes) if opens else len(self.changes), new.encode()))
-
-    def result(self) -> str:
-        text = b"".join(self.lines)
-        for start, end, _, new in sorted(self.changes, reverse=True):
-            text = text[:start] + new + text[end:]
-        return text.decode()
-
-
-def _edit_sum(text: _Text, node: Any, passage: str, site: Site) -> None:
-    join = f"{passage}.{'unseen' if site.guards else 'inner' if site.inner else 'join'}("
-    if isinstance(node, ast.BinOp):
-        left, right = text.end(node.left), text.start(node.right)
-        between = _code(text.between(left, right))
-        operator = left + between.index(b"+")
-        blank = len(between[: operator - left]) - len(between[: operator - left].rstrip(b" "))
-        text.change(text.start(node), text.start(node), join, opens=True)
-        text.change(operator - blank, operator + 1, ",")
-        text.change(text.end(node), text.end(node), f", {site.skip})")
-    elif isinstance(node, ast.AugAssign):
-        target = text.between(text.start(node.target), text.end(node.target)).decode()
-        between = text.between(text.end(node.target), text.start(node.value))
-        operator = text.end(node.target) + _code(between).index(b"+=")
-        text.change(operator, operator + 2, f"= {join}{target},")
-        text.change(text.end(node), text.end(node), f", {site.skip})")
-    elif len(node.args) == 2 and not node.keywords and _is_torch(node.func.value):
-        text.change(text.start(node.func), text.end(node.func), join[:-1])
-        text.change(text.end(node) - 1, text.end(node) - 1, f", {site.skip}")
-    elif len(node.args) == 1 and not node.keywords:
-        text.change(text.start(node), text.start(node), join, opens=True)
-        bracket = text.end(node.func.value) + text.between(text.end(node.func.value), text.end(node)).index(b"(")
-        text.change(text.end(node.func.value), bracket + 1, ", ")
-        text.change(text.end(node) - 1, text.end(node) - 1, f", {site.skip}")
-    else:
-        raise NotRewritable("a sum with a factor")
-
-
-def _is_torch(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and node.id == "torch"
-
-
-def _code(text: bytes) -> bytes:
-    """The text with its comments blanked, so that places stay."""
-    lines = text.split(b"\n")
-    return b"\n".join(line.split(b"#")[0].ljust(len(line)) for line in lines)
-
-
-def _edit_call(
-    text: _Text, node: ast.Call, passage: str, site: Site, raw: FunctionType, helpers: dict[str, Any]
-) -> None:
-    if site.called is not None:
-        name = f"{NAME}{len(helpers)}"
-        helpers[name] = _compiled(_helper(raw, site.called), site.called)
-        text.change(text.start(node.func), text.end(node.func), name)
-        if isinstance(node.func, ast.Attribute) and _is_super(node.func.value):
-            bracket = text.end(node.func) + text.between(text.end(node.func), text.end(node)).index(b"(") + 1
-            text.change(bracket, bracket, "self, " if node.args or node.keywords else "self")
-    if site.bound:
-        helpers[f"{NAME}twin"] = _twin
-        text.change(text.start(node.func), text.start(node.func), f"{NAME}twin(", opens=True)
-        text.change(text.end(node.func), text.end(node.func), ")")
-    last = max([text.end(each) for each in (*node.args, *(each.value for each in node.keywords))], default=None)
-    end = text.end(node) - 1
-    comma = "" if last is None or b"," in _code(text.between(last, end)) else ", "
-    text.change(end, end, f"{comma}{NAME}={passage}")
 
 
 def _is_super(node: ast.AST) -> bool:

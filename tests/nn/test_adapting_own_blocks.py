@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -137,7 +138,10 @@ class Masked(Block):
         return x + self.mlp(x * np.random.rand() if self.training else x)
 
 
-GOOD = [Plain, Reversed, InPlace, Functions, Parallel, Helper, InParts, Decorated, Difference, Inside, Masked]
+# Python 3.10 tells only the line of a sum, so lines with several are refused (docs/install.md).
+needs_columns = pytest.mark.skipif(sys.version_info < (3, 11), reason="several sums or calls in one line")
+GOOD = [Plain, Reversed, InPlace, Functions, Decorated, Difference, Masked]
+GOOD += [pytest.param(kind, marks=needs_columns) for kind in (Parallel, Helper, InParts, Inside)]
 
 
 class Model(nn.Module):
@@ -332,6 +336,19 @@ def test_the_blocks_may_be_named():
         adapt(built(Plain), "mhc", blocks=nn.Embedding)
 
 
+class LongSkip(Model):
+    def forward(self, tokens):
+        x = first = self.blocks[0](self.embed(tokens % 16))
+        for block in self.blocks[1:]:
+            x = block(x)
+        return self.norm(x + first)
+
+
+def test_a_probe_that_adds_up_gradients_in_another_order_proves_nothing_wrong():
+    torch.manual_seed(0)
+    assert adaptation(adapt(LongSkip(Plain), "2rskip+ln")).blocks == {"Plain": 3}
+
+
 class Needy(Model):
     def forward(self, tokens, extra):
         return super().forward(tokens) + extra["a"]
@@ -418,7 +435,7 @@ class ByFunction(Block):
         return added_to(self, x)
 
 
-@pytest.mark.parametrize("kind", [Child, ByFunction])
+@pytest.mark.parametrize("kind", [pytest.param(Child, marks=needs_columns), ByFunction])
 def test_additions_of_parents_and_functions_are_replaced(kind):
     model = built(kind)
     expected = model.eval()(TOKENS)

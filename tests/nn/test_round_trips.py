@@ -139,14 +139,19 @@ def test_lora_after_adapt_trains_saves_loads_and_merges(module, spec, tmp_path):
 
 
 @pytest.mark.parametrize("module", LORA)
-def test_accelerates_hooks_stay_and_offloaded_weights_are_refused(module, spec):
+def test_accelerates_hooks_stay_and_offloaded_weights_are_refused(module, spec, tmp_path):
     accelerate = pytest.importorskip("accelerate", reason="accelerate is an optional library")
     expected = noisy(adapt(build(module), spec))(TOKENS).logits
     hooked = accelerate.dispatch_model(build(module), device_map={"": "cpu"}, force_hooks=True)
     assert torch.equal(noisy(adapt(hooked, spec))(TOKENS).logits, expected)
-    offloaded = accelerate.cpu_offload(build(module), execution_device="cpu")
-    with pytest.raises(SettingError, match="has weights that accelerate offloads"):
-        adapt(offloaded, spec)
+    model = build(module)
+    model.save_pretrained(tmp_path)
+    for offloaded in (
+        accelerate.cpu_offload(model, execution_device="cpu"),
+        type(model).from_pretrained(tmp_path, device_map={"": "disk"}, offload_folder=tmp_path / "weights"),
+    ):
+        with pytest.raises(SettingError, match="has weights that accelerate offloads"):
+            adapt(offloaded, spec)
 
 
 @pytest.mark.parametrize("module", LORA)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ from rskip.connections import (
     build_stack_connection,
     parse_connection,
 )
-from rskip.nn.adapted import AdaptedBlock, replaced
+from rskip.nn.adapted import AdaptedBlock, adapted_class, replaced
 from rskip.nn.residuals import LayerResiduals, build_layers
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError
@@ -85,16 +84,14 @@ _KINDS = (
 )  # fmt: skip
 
 
+@dataclass
 class _Passage:
     """The way of one state through one call of a layer."""
 
-    def __init__(self, connections: list[Connection], state: State) -> None:
-        self.connections, self.state, self.number = connections, state, 0
-
-    def before(self) -> tuple[Tensor, tuple[Tensor, ...]]:
-        connection = self.connections[self.number]
-        given, self.kept = connection.before(self.state)
-        return given, connection.key_value_inputs(self.kept) or ()
+    connections: list[Connection]
+    state: State
+    number: int = 0
+    kept: Any = None
 
 
 class Reader(nn.Module):
@@ -111,8 +108,9 @@ class Reader(nn.Module):
         assert passage is not None
         if passage.number == 0 and streams[0].shape[-1] > passage.connections[0].features:  # with Qwen4's embeddings
             passage.state = streams[0].unflatten(-1, (-1, passage.connections[0].features))
-        given, inputs = passage.before()
-        return self.answer(self, given, inputs)
+        connection = passage.connections[passage.number]
+        given, passage.kept = connection.before(passage.state)
+        return self.answer(self, given, connection.key_value_inputs(passage.kept) or ())
 
     def note(self, module: nn.Module, args: Any, output: Any) -> None:
         """The hook of the branch's last module."""
@@ -149,9 +147,6 @@ class StreamsBlock(AdaptedBlock):
         passed = list(passage.state) if isinstance(passage.state, tuple) else passage.state
         return replaced(output, 0 if isinstance(output, tuple) else None, passed)
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return _new_layer, (self.library_class,), self.__dict__
-
 
 class Exit(nn.Module):
     """Takes the place of what read the last streams. Members: `stack`, and `closing_norm` if the model has none."""
@@ -165,18 +160,6 @@ class Exit(nn.Module):
         x = self.stack.leave(tuple(state) if isinstance(state, list) else state)  # type: ignore[operator]
         x = x if self.closing_norm is None else self.closing_norm(x)
         return (x,) if self.several else x
-
-
-@cache
-def _layer_class(library_class: type[nn.Module]) -> Any:
-    members = {"library_class": library_class, "__module__": library_class.__module__}
-    members["__qualname__"] = library_class.__qualname__
-    return type(library_class.__name__, (StreamsBlock, library_class), members)
-
-
-def _new_layer(library_class: type[nn.Module]) -> Any:
-    kind = _layer_class(library_class)  # type: ignore[arg-type]
-    return kind.__new__(kind)
 
 
 @dataclass(frozen=True)
@@ -241,7 +224,7 @@ class StreamModel:
                 end.register_forward_hook(reader.note)
             layer.residuals = connections
             layer.is_block_boundary = False  # Inkling 2's model would keep the state as a block
-            layer.__class__ = _layer_class(type(layer))  # type: ignore[arg-type]
+            layer.__class__ = adapted_class(type(layer), (), StreamsBlock)
             layer.__dict__["rskip_kind"] = kind
             layer.__dict__["rskip_opening"] = stack if number == 0 else None
             layer.__dict__["rskip_closing"] = stack if number == len(layers) - 1 else None
