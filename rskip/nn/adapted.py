@@ -226,7 +226,8 @@ def _entered(method: Callable[..., Any]) -> Callable[..., Any]:
             passage, args, kwargs = self.begin(args, kwargs)
             return passage.end(method(self, *args, **{NAME: passage}, **kwargs))
         except RuntimeError as error:  # accelerate loads weights when a module's forward is called, not its `before`
-            if any("_hf_hook" in vars(each) for each in self.residuals.modules()):
+            residuals = self._modules.get("residuals") or nn.Module()
+            if any("_hf_hook" in vars(each) for each in residuals.modules()):
                 advice = f"pass preload_module_classes=[{type(self).__name__!r}] to cpu_offload or dispatch_model"
                 problem = "has connections whose weights accelerate offloads"
                 raise SettingError("model", problem, advice=advice) from error

@@ -146,9 +146,10 @@ def adapt(
             module.training = block.module.training
     unclosed = tuple(each.name for each in found if each.final is None and is_pre_norm(each))
     unchanged = (*_left(adapted, spec), *(_unchanged_stacks(model) if blocks is None else ()))
+    found = [stack for stack in found if any("residuals" in module._modules for module in stack.modules)]
     branches = [[addition.branch for addition in stack.blocks[0].additions] for stack in found]
     stacks = [_described(each.name, each.modules, of) for each, of in zip(found, branches, strict=True)]
-    modules = [block.module for block in adapted]
+    modules = [module for stack in found for module in stack.modules]
     _finish(model, spec, before, modules, stacks, own_connection(adapted), unclosed, unchanged)
     if unchanged:
         warnings.warn(f"adapt left unchanged: {', '.join(unchanged)}", stacklevel=2)

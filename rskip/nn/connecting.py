@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec, Place, build_norm, build_stack_connection
 from rskip.connections.connection import Connection, HostNeed, StackConnection
+from rskip.connections.norms import Normalisation
 from rskip.formulas.spec import works_on
 from rskip.nn.adapted import OperandPassage, Own, StatePassage
 from rskip.nn.finding import Addition, Block, Stack, norm_kind
@@ -44,14 +45,15 @@ class Connecting:
 
         :raises SettingError: the connection needs what these blocks can't give.
         """
-        stacks, number = list(found), 0
+        stacks, number, refused = list(found), 0, ""
         while number < len(stacks):
             stack = stacks[number]
             first, last = stack.blocks[0], stack.blocks[-1]
             eps = _eps(next((norm for each in first.additions for norm in (*each.norms, each.closing) if norm), None))
             layers, closing, by_operand = self._built(stack, stacks, eps)
-            if not by_operand and (parts := _usable(stack, self.spec)) != [stack]:
+            if not by_operand and (parts := _usable(stack)) != [stack]:
                 stacks[number : number + 1] = parts
+                refused = refused or _refused(stack)
                 continue
             number += 1
             for block, layer in zip(stack.blocks, layers, strict=True):
@@ -78,6 +80,9 @@ class Connecting:
                 block.module.__dict__["rskip_opening"] = closing if block is first else None
                 block.module.__dict__["rskip_closing"] = closing if block is last else None
                 self._add(block.module, "closing_norm", norm if block is last else None)
+        if not stacks:
+            expected = f"a connection that reads only x and f, since {refused}"
+            raise SettingError.of_value("connection", str(self.spec), expected)
 
     def _built(
         self, stack: Stack, stacks: Sequence[Stack], eps: float
@@ -98,8 +103,12 @@ class Connecting:
             tower = [each for each in stacks if _in_one_tower(stack, each)]
             layers = build(tower, first.feature_dim)
             connections = [connection for layer in layers for connection in layer.connections()]
-            places = zip(connections, _sublayers(stack), strict=True)
-            if all(_reads_operand(connection, addition, spec) for connection, addition in places):
+            sums = [(block, addition) for block in stack.blocks for addition in block.additions]
+            if all(
+                _reads_operand(connection, addition, spec)
+                and not (block.turned and _has_features(connection, addition, block, spec))
+                for connection, (block, addition) in zip(connections, sums, strict=True)
+            ):
                 return layers, closing, True
         if layers is None or first.feature_dim == 1 or len(tower) > 1:
             layers = build([stack], -1)
@@ -161,11 +170,8 @@ class Connecting:
         owner._modules[name] = module
 
 
-def _usable(stack: Stack, spec: ConnectionSpec) -> list[Stack]:
-    """The parts of a stack that can carry a state. The blocks between them, such as those with a projection, stay.
-
-    :raises SettingError: no block can carry one.
-    """
+def _usable(stack: Stack) -> list[Stack]:
+    """The parts of a stack that can carry a state. The blocks between them, such as those with a projection, stay."""
     parts: list[Stack] = []
     goes_on = False
     for block in stack.blocks:
@@ -176,14 +182,17 @@ def _usable(stack: Stack, spec: ConnectionSpec) -> list[Stack]:
         else:
             parts.append(Stack([block], stack.between))
         goes_on = block.keeps_skip and block.ends
-    if not parts:
-        block = stack.blocks[0]
-        what = "computes more after its last addition" if block.keeps_skip else "changes the skip"
-        expected = f"a connection that reads only x and f, since {block.name} ({type(block.module).__name__}) {what}"
-        raise SettingError.of_value("connection", str(spec), expected)
     if goes_on:
         parts[-1].final = stack.final
-    return [stack] if len(parts[0].blocks) == len(stack.blocks) else parts
+    return [stack] if parts and len(parts[0].blocks) == len(stack.blocks) else parts
+
+
+def _refused(stack: Stack) -> str:
+    """Why a block of the stack can't carry a state."""
+    block = next(each for each in stack.blocks if not (each.keeps_skip and each.ends))
+    what = "changes the skip" if not block.keeps_skip else "computes more after its last addition"
+    what = "adds in a transposed form of its input" if block.turned else what
+    return f"{block.name} ({type(block.module).__name__}) {what}"
 
 
 def _reads_operand(connection: Connection, addition: Addition, spec: ConnectionSpec) -> bool:
@@ -195,6 +204,18 @@ def _reads_operand(connection: Connection, addition: Addition, spec: ConnectionS
     given, _ = connection.before(x)
     slot = connection.get_submodule(connection.input_slot or "")
     return given is x or _is_kept(addition, connection, spec) and torch.equal(given, slot(x))
+
+
+def _has_features(connection: Connection, addition: Addition, block: Block, spec: ConnectionSpec) -> bool:
+    """Whether the connection has values for each feature, beside the normalisations that the library keeps."""
+    closes = addition.closing is not None and norm_kind(addition.closing, block.features) == spec.norm
+    slots = connection.input_slot, connection.output_slot if closes else None
+    kept = [connection.get_submodule(slot) for slot in slots if slot]
+    return any(
+        isinstance(each, Normalisation) or any(own.numel() > 1 for own in each.parameters(recurse=False))
+        for each in connection.modules()
+        if each not in kept
+    )
 
 
 def _only_adds(connection: Connection) -> bool:

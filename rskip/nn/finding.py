@@ -18,6 +18,7 @@ _CROSS = re.compile(r"cross|enc_?dec|encoder_attn|src_attn|inter_attention", re.
 _FFN = re.compile(r"mlp|ffn|ff\b|feed_?forward|dense|expert|moe|fc|intermediate|channel_mix", re.IGNORECASE)
 _SECOND_READERS = re.compile(r"conv|batch_norm|group_norm")
 _LARGEST = 200  # steps of a block with a projection
+_TURNS = re.compile(r"transpose|permute|movedim|swap(axes|dims)|t|__get__")
 _CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
 
 
@@ -61,6 +62,7 @@ class Block:
     :param feature_dim: -1, or 1 for feature maps (N, C, H, W).
     :param dims: number of the stream's dimensions.
     :param returns_input: whether the output is the input if all branches return nothing.
+    :param turned: whether a sum stands in a transposed form of the stream, as (T, B, C) of (B, T, C).
     """
 
     name: str
@@ -79,6 +81,7 @@ class Block:
     causal: bool = False
     dims: int = 3
     returns_input: bool = True
+    turned: bool = False
 
     @property
     def post_norm(self) -> bool:
@@ -372,7 +375,25 @@ def _describe(trace: Trace, block: Block) -> None:
             addition.closing = None
     block.keeps_skip = block.keeps_skip and block.additions[0].skip == trace.same[block.x]
     block.returns_input = block.keeps_skip and trace.same[block.out] == block.additions[-1].result
+    block.turned = _is_turned(trace, block)
+    block.keeps_skip &= not block.turned
     _name_branches(trace, block)
+
+
+def _is_turned(trace: Trace, block: Block) -> bool:
+    """Whether a sum's skip is a transposed alias of the stream: neither a state nor norms fit its shape."""
+    call, turned = trace.calls[block.call], {}
+    makers = {each: step for step in trace.steps[call.first : call.last] if step.kind == "alias" for each in step.gives}
+    for addition in block.additions:
+        step, side = addition.sums[0]
+        value, is_turned = step.reads[side], False
+        while value in makers:
+            alias = makers[value]
+            reshapes = alias.name == "__get__" and trace.sizes[value] == trace.sizes[alias.reads[0]]
+            is_turned ^= bool(_TURNS.fullmatch(alias.name)) and not reshapes
+            value = alias.reads[0]
+        turned[addition.result] = is_turned ^ turned.get(value, False)
+    return any(turned.values())
 
 
 def _readers(trace: Trace, call: Call, value: int, addition: Addition | None) -> list[Step]:

@@ -234,6 +234,14 @@ class Scaled(Block):
         return x * 0.9 + self.other(x)
 
 
+class Turned(Block):
+    def forward(self, x):
+        x = x.transpose(0, 1)
+        x = x + self.mlp(x)
+        x = x + self.other(x)
+        return x.transpose(0, 1)
+
+
 class Preceded(Block):
     def forward(self, x):
         x = self.mlp(self.other(x))
@@ -278,6 +286,7 @@ class ClosedByNorm(Block):
 
 CHANGED = {
     Scaled: "1xskip",
+    Turned: "prenorm+ln",
     Preceded: "prenorm+ln",
     Projected: None,
     OpenedByNorm: "1xskip",
@@ -293,8 +302,31 @@ def test_where_the_skip_is_not_the_stream_the_connection_reads_the_operands(kind
     assert [len(each.residuals.connections()) for each in adapted.blocks] == [1 if kind is Preceded else 2] * 3
     if own:
         assert torch.equal(adapted(TOKENS), model(TOKENS))
-    with pytest.raises(SettingError, match="changes the skip|more after its last"):
+    with pytest.raises(SettingError, match="changes the skip|more after its last|transposed form"):
         adapt(model, "mhc")
+
+
+def test_a_stack_that_cannot_carry_the_state_keeps_its_sums_beside_one_that_can():
+    model = nn.Sequential(built(Plain), nn.Sequential(Turned(), Turned()))
+    with pytest.warns(UserWarning, match="1.0 .Turned.*1.1 .Turned"):
+        adapt(model, "mhc", example=TOKENS)
+    assert adaptation(model).blocks["Plain"] == 3 and model(TOKENS).shape == (2, 5, WIDTH)
+
+
+class Snake(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(WIDTH, WIDTH, 3, padding=1), nn.Conv1d(WIDTH, WIDTH, 1)
+
+    def forward(self, x):
+        f = self.first(x + x.sin() ** 2)
+        return x + self.second(f)
+
+
+def test_the_features_of_sound_are_those_that_the_convolution_behind_an_activation_reads():
+    torch.manual_seed(0)
+    model = adapt(nn.Sequential(Snake(), Snake()), "2rskip+ln", example=torch.randn(2, WIDTH, 5))
+    assert [*model[0].residuals.modules()][-1].weight.shape == (WIDTH,)
 
 
 def test_an_optional_input_that_the_example_lacked_is_an_error_when_it_comes():

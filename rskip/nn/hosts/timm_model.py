@@ -12,7 +12,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from rskip.connections import StackConnection, State
-from rskip.nn.adapted import AdaptedBlock
 from rskip.nn.residuals import no_weight_decay
 from rskip.settings.errors import SettingError
 
@@ -57,7 +56,7 @@ def _forward_intermediates(model: Any, *args: Any, **settings: Any) -> Any:
 
     stack = None
     with ExitStack() as undo:
-        for block in reversed([each for each in model.modules() if isinstance(each, AdaptedBlock)]):
+        for block in reversed([each for each in model.modules() if "rskip_closing" in vars(each)]):
             closing, opening = block.__dict__["rskip_closing"], block.__dict__["rskip_opening"]
             stack = stack if closing is None else closing
             assert stack is not None, "the last block of an adapted stack was removed"
