@@ -119,7 +119,7 @@ class StreamsConnection(Connection):
 
     norm: nn.Module
     streams: int
-    recomputed = 0  # the backward pass gets the state before every k-th block, and computes the others again; 0: gets all
+    recomputed = 0  # k: the backward pass computes the states again that are not before every k-th block; 0: none
 
     def __init_subclass__(cls, **settings: Any) -> None:
         """A class with weights of its own does not inherit how the kernels compute another's."""

@@ -15,7 +15,8 @@ from rskip.nn import Residuals
 pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels were not compiled")
 SPECS = [
     "mhc", "mhc+rms", "mhc:residual=identity,gate_eps=0.01", "mhc:streams=2,iterations=3,magnitude=1.5",
-    "mhc:streams=8", "mhc:reads=previous", "mhc_lite", "mhc_lite:streams=2", "hyper", "hyper+rms:streams=8", "frac", "frac+rms:parts=2",
+    "mhc:streams=8", "mhc:reads=previous", "mhc_lite", "mhc_lite:streams=2", "hyper", "hyper+rms:streams=8", "frac",
+    "frac+rms:parts=2",
     "attnres", "attnres+rms",
 ]  # fmt: skip
 SHAPES = [(3, 5, 64), (37, 64), (1, 128)]
