@@ -79,9 +79,9 @@ step() {
 failed=()
 if [ -n "$tiny" ]; then
     export TORCH_COMPILE_DISABLE=1 # compiling takes minutes on a CPU
-    limit=3600 device=cpu train="--rounds 1 --steps 1" small=32 large=64 decode="--quick --only small --rounds 1 --threads 1" vision="--rounds 1 --steps 1 --batch-size 2"
+    limit=3600 device=cpu train="--rounds 1 --steps 1" small=32 large=64 decode="--quick --only small --rounds 1 --threads 1" kernels="--rounds 1 --tokens 32 --features 64" vision="--rounds 1 --steps 1 --batch-size 2"
 else
-    device=cuda train="--rounds 7 --steps 3" small=4096 large=16384 decode="--rounds 5" vision=""
+    device=cuda train="--rounds 7 --steps 3" small=4096 large=16384 decode="--rounds 5" kernels="" vision=""
 fi
 benchmark() { # FILE ARGUMENTS...
     local name=$1
@@ -114,6 +114,7 @@ study() {
     step train_$large $(benchmark train_speed $train --tokens $large)
     step train_compiled $(benchmark train_speed $train --tokens $small --compile-layers)
     step profile $(benchmark train_speed --rounds 1 --steps 1 --tokens $small --profile $job/profile)
+    step kernels $(benchmark gpu_kernels $kernels)
     step decode $(benchmark decode $decode)
     step vision_connections $(benchmark vision_speed $vision --only connections)
     step vision_depths $(benchmark vision_speed $vision --only depths)

@@ -29,7 +29,7 @@ STREAMS = (2, 4, 8)
 MANIFOLD, DYNAMIC = constants.MANIFOLD, constants.DYNAMIC
 NO_NORM, RMS_NORM = constants.NO_NORM, constants.RMS_NORM
 _KINDS = {LayerNorm: constants.LAYER_NORM, RMSNorm: RMS_NORM}
-MOST_FEATURES = 8192  # of a token, in Triton's kernels
+MOST_FEATURES, MOST_TENSORS = 8192, 16  # in Triton's kernels, which are compiled for each number of tensors
 _TRITON_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _off = os.environ.get(VARIABLE) == "0"
 _interpreted = os.environ.get("TRITON_INTERPRET") == "1"
@@ -113,7 +113,7 @@ def kernels_for(*tensors: Tensor) -> Kernels | None:
     if torch._C._are_functorch_transforms_active():
         return None
     if triton:
-        fits = tensors[0].size(-1) <= MOST_FEATURES and (_interpreted or _suits(device))
+        fits = tensors[0].size(-1) <= MOST_FEATURES and len(tensors) <= MOST_TENSORS and (_interpreted or _suits(device))
         return find_triton() if fits else None
     if not tensors[0].is_cpu:
         return None
@@ -181,6 +181,7 @@ class Reads:
 
 
 reads_of = lru_cache(maxsize=None)(Reads)
+
 
 def dynamic_reading(
     connection: Any, row_norm: nn.Module, alpha: str, residual: str, *, streams: int, parts: int = 1

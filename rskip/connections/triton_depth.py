@@ -17,7 +17,6 @@ from rskip.connections.norms import normalised_type
 from rskip.connections.triton_streams import _loaded, tile
 from rskip.cpu.structures import constants
 
-MOST = 16  # tensors, for each number of which kernels are compiled
 _PROGRAMS = 512  # share the tokens of a sum
 
 
@@ -44,7 +43,8 @@ def _attend(
         most = larger
         tl.store(scores + t * count + i, score, mask=here)
         tl.store(roots + t * count + i, root, mask=here)
-    tl.store(totals + t, most + tl.log(total), mask=here)
+    tl.store(totals + t * 2, most, mask=here)
+    tl.store(totals + t * 2 + 1, total, mask=here)
     s = s / total[:, None]
     if norm:
         mean = tl.zeros((T,), tl.float32)
@@ -76,10 +76,10 @@ def _attend_gradient(
         here, at = t < tokens, t[:, None] * C + c[None, :]
         inside = here[:, None] & (c < C)[None, :]
         d = _loaded(of_x + at, inside)
-        log_total = tl.load(totals + t, mask=here, other=0.0)
+        most, total = tl.load(totals + t * 2, mask=here, other=0.0), tl.load(totals + t * 2 + 1, mask=here, other=1.0)
         s = tl.zeros((T, F), tl.float32)
         for i in tl.static_range(count):
-            p = tl.exp(tl.load(scores + t * count + i, mask=here, other=0.0) - log_total)
+            p = tl.exp(tl.load(scores + t * count + i, mask=here, other=0.0) - most) / total
             s += p[:, None] * _loaded(values[i] + at, inside)
         if norm:
             root = tl.load(statistics + t * 2 + 1, mask=here, other=0.0)[:, None]
@@ -92,13 +92,13 @@ def _attend_gradient(
             if centred:
                 d -= (tl.sum(d, 1) / C)[:, None]
             d = tl.where(inside, root * (d - along[:, None] * normal), 0.0)
-        total = tl.sum(d * s, 1)
+        along_s = tl.sum(d * s, 1)
         for i in tl.static_range(count):
             v = _loaded(values[i] + at, inside)
             score = tl.load(scores + t * count + i, mask=here, other=0.0)
             root = tl.load(roots + t * count + i, mask=here, other=0.0)
-            p = tl.exp(score - log_total)
-            of_score = p * (tl.sum(v * d, 1) - total)
+            p = tl.exp(score - most) / total
+            of_score = p * (tl.sum(v * d, 1) - along_s)
             of_product, of_square = of_score * root, -of_score * score * root * root / C
             of_u += tl.sum(of_product[:, None] * v, 0)
             y = p[:, None] * d + of_product[:, None] * u + of_square[:, None] * v
@@ -122,7 +122,7 @@ def attend(
     norm, epsilon, key_epsilon = settings
     tokens, features, count = values[0].shape[:-1].numel(), values[0].size(-1), len(values)
     x = torch.empty_like(values[0], dtype=normalised_type(values[0]) if norm else None)
-    kept = x.new_empty(tokens * (2 * count + 3), dtype=torch.float32)
+    kept = x.new_empty(tokens * (2 * count + 4), dtype=torch.float32)
     T, F, warps = tile(features)
     with torch.cuda.device_of(x):
         _attend[triton.cdiv(tokens, T),](
@@ -133,7 +133,7 @@ def attend(
 
 
 def _kept(kept: Tensor, tokens: int, count: int) -> Sequence[Tensor]:
-    return kept.split([tokens * count, tokens * count, tokens, 2 * tokens])
+    return kept.split([tokens * count, tokens * count, 2 * tokens, 2 * tokens])
 
 
 def attend_gradient(
