@@ -113,8 +113,8 @@ def kernels_for(*tensors: Tensor) -> Kernels | None:
     if torch._C._are_functorch_transforms_active():
         return None
     if triton:
-        fits = tensors[0].size(-1) <= MOST_FEATURES and len(tensors) <= MOST_TENSORS and (_interpreted or _suits(device))
-        return find_triton() if fits else None
+        small = tensors[0].size(-1) <= MOST_FEATURES and len(tensors) <= MOST_TENSORS
+        return find_triton() if small and (_interpreted or _suits(device)) else None
     if not tensors[0].is_cpu:
         return None
     library = find_library().library
