@@ -18,14 +18,21 @@ from rskip.connections.building import (
     name_of,
     read_supplies,
 )
-from rskip.connections.connection import HOST_NEEDS, Connection, HostNeed, StackConnection, State
+from rskip.connections.connection import (
+    HOST_NEEDS,
+    Connection,
+    HostNeed,
+    Mixing,
+    StackConnection,
+    State,
+    mixing_of,
+)
 from rskip.connections.denseformer import B2T, MUDD, X0, DenseFormer
 from rskip.connections.formula import FormulaConnection, FormulaStack
 from rskip.connections.frac import FracConnection
 from rskip.connections.gated_residual import GatedResidual
 from rskip.connections.hyper import HyperConnection, ManifoldHyperConnection
 from rskip.connections.mhc_lite import MHCLite
-from rskip.connections.mixing import Mixing, mixing_of
 from rskip.connections.norms import build_norm
 from rskip.connections.one_stream import GPAS, NGPT, DeepDelta, Orthogonal
 from rskip.connections.sas import SASConnection

@@ -7,10 +7,9 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor
 
-from rskip.connections.connection import Connection, Resettable, StackConnection, State, opened, tensors
+from rskip.connections.connection import Connection, Mixing, Resettable, StackConnection, State, opened, tensors
 from rskip.connections.depth_kernels import attend
 from rskip.connections.hyper import weighted_sums
-from rskip.connections.mixing import Mixing
 from rskip.connections.norms import Normalisation, RMSNorm, at_least_float32, build_norm, without_autocast
 from rskip.connections.stream_kernels import UNFUSED, fused, kernels_for, readable
 from rskip.formulas.parameters import Bounds, TextNorm

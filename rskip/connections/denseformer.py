@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rskip.connections.connection import Connection, StackConnection, State, opened, tensors
+from rskip.connections.connection import Connection, Mixing, StackConnection, State, opened, tensors
 from rskip.connections.linear import LinearMap
-from rskip.connections.mixing import Mixing
 from rskip.connections.norms import EPS, build_norm, divided_by_rms
 from rskip.formulas.parameters import Positive, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
-
-
-def averaged(outputs: Sequence[Tensor], weights: Sequence[Tensor]) -> State:
-    """The state after a layer: Σ_j weights_j·outputs_j, then the outputs X_0 to X_l."""
-    first, *others = weights
-    average = first * outputs[0]
-    for weight, output in zip(others, outputs[1:], strict=True):
-        average = torch.addcmul(average, weight, output)
-    return average.to(outputs[0].dtype), *outputs
 
 
 class DenseFormerStack(StackConnection):
@@ -62,18 +51,27 @@ class DenseFormer(Connection):
 
     def after(self, kept: State, f: Tensor) -> State:
         x, *outputs = kept
-        x = x + f
-        return (x, *outputs) if self.weights is None else averaged([*outputs, x], self.weights.unbind())
+        outputs.append(x + f)
+        if self.weights is None:
+            return outputs[-1], *outputs[:-1]
+        weights = self._weights_at(outputs[-1])
+        first, *others = weights.unbind() if weights.dim() == 1 else weights.unsqueeze(-2).unbind(-1)
+        average = first * outputs[0]
+        for weight, output in zip(others, outputs[1:], strict=True):
+            average = torch.addcmul(average, weight, output)
+        return average.to(outputs[0].dtype), *outputs
+
+    def _weights_at(self, x: Tensor) -> Tensor:
+        """The weights of X_0 to X_l in a layer's last block, where X_l is x: (l + 1) or (..., l + 1)."""
+        assert self.weights is not None
+        return self.weights
 
     def as_mixing(self, state: State, f: Tensor) -> Mixing:
         kept = torch.eye(self.outputs)
         if self.weights is None:
             return Mixing(reads=kept[0], carries=kept, adds=kept[0])
-        return self._mixing(self.weights)
-
-    def _mixing(self, weights: Tensor) -> Mixing:
-        """The step of a layer's last block with the weights of X_0 to X_l, where X_l is x + f: (..., l + 1)."""
-        kept = torch.eye(self.outputs, dtype=weights.dtype)
+        weights = self._weights_at(tensors(state, self, self.outputs)[0] + f)
+        kept = kept.to(weights.dtype)
         outputs = kept.roll(-1, 0).expand(*weights.shape[:-1], -1, -1)  # X_0 to X_{l-1}, then x
         carries = torch.cat([weights.roll(1, -1).unsqueeze(-2), outputs], dim=-2)
         added = kept[-1].expand(*weights.shape[:-1], -1)
@@ -98,20 +96,10 @@ class MUDD(DenseFormer):
             self.down.reset_parameters()
             self.up.reset_parameters()
 
-    def after(self, kept: State, f: Tensor) -> State:
-        x, *outputs = kept
-        x = x + f
-        return (x, *outputs) if self.weights is None else averaged([*outputs, x], self._weights_at(x))
-
-    def _weights_at(self, x: Tensor) -> Sequence[Tensor]:
-        """a_j + w_j (..., 1) for each j."""
+    def _weights_at(self, x: Tensor) -> Tensor:
         hidden = functional.gelu(self.down(divided_by_rms(x, self.eps).to(self.down.weight.dtype)))
-        return (self.weights + self.up(hidden)).unsqueeze(-2).unbind(-1)
-
-    def as_mixing(self, state: State, f: Tensor) -> Mixing:
-        if self.weights is None:
-            return super().as_mixing(state, f)
-        return self._mixing(torch.cat(list(self._weights_at(tensors(state, self, self.outputs)[0] + f)), dim=-1))
+        weights: Tensor = self.weights + self.up(hidden)
+        return weights
 
 
 # Initial values in nanochat, from the first layer to the last.

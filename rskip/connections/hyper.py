@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.connection import Connection, StackConnection, State, opened, tensors
+from rskip.connections.connection import Connection, Mixing, StackConnection, State, opened, tensors
 from rskip.connections.linear import Fill, Values
-from rskip.connections.mixing import Mixing
 from rskip.connections.norms import EPS, at_least_float32, build_norm, under_autocast, without_autocast
 from rskip.connections.sinkhorn import EPS as SINKHORN_EPS
 from rskip.connections.sinkhorn import sinkhorn

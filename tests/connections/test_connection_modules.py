@@ -93,3 +93,13 @@ def test_a_learned_skip_moves_at_its_rate():
                 moved[spec] = (connection.kernel_form().scale - start).detach()
     torch.testing.assert_close(moved["wskip+ln:rate=0.01"], 0.01 * moved["wskip+ln"], rtol=1e-3, atol=0)
     assert connection.kernel_form().scale.min() > 1 > connection.skip_weight.min() + 1
+
+
+def test_hooks_of_members_run_and_a_replaced_member_computes():
+    connection, called = build_connection("2rskip+ln", 4), []
+    x, f = torch.randn(2, 3, 4)
+    connection.norms[0].register_forward_hook(lambda *_: called.append(0))
+    connection(x, f)
+    connection.norms[0], connection.norms[1] = torch.nn.Identity(), torch.nn.Identity()
+    torch.testing.assert_close(connection(x, f), 2 * x + f)
+    assert called == [0]

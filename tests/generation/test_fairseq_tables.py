@@ -10,25 +10,13 @@ from rskip.generation import Hypothesis, SearchOptions
 from tests.generation.conftest import TableDecoder, assert_equal, random_table
 
 sequence_generator = pytest.importorskip("fairseq.sequence_generator", reason="needs fairseq: `rskip setup-fairseq`")
+fairseq_data = pytest.importorskip("fairseq.data")
 ngram_repeat_block = pytest.importorskip("fairseq.ngram_repeat_block")
 
-VOCABULARY, SOURCE, COUNT = 8, 5, 8
-
-
-class Words:
-    """What fairseq's search asks of a dictionary."""
-
-    def __len__(self):
-        return VOCABULARY
-
-    def pad(self):
-        return 1
-
-    def eos(self):
-        return 2
-
-    def unk(self):
-        return 3
+SOURCE, COUNT = 5, 8
+WORDS = fairseq_data.Dictionary()
+for letter in "abcd":
+    WORDS.add_symbol(letter)
 
 
 class Encoder(nn.Module):
@@ -81,7 +69,7 @@ class RepeatBlock(nn.Module):
 def fairseq_search(tables, source, options, prefix):
     """fairseq's own beam search with our options, as our hypotheses."""
     generator = sequence_generator.SequenceGenerator(
-        [Model(tables)], Words(), beam_size=options.beam, max_len_a=options.max_length_a,
+        [Model(tables)], WORDS, beam_size=options.beam, max_len_a=options.max_length_a,
         max_len_b=options.max_length_b, min_len=options.min_length, len_penalty=options.length_penalty,
         unk_penalty=options.unknown_penalty, temperature=options.temperature,
     )  # fmt: skip

@@ -156,11 +156,3 @@ def test_threads_share_a_model(tmp_path):
     expected = [translated(alone, length) for length in lengths]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda length: translated(shared, length), lengths)) == expected
-
-
-def test_specs_are_read_as_elsewhere(tmp_path):
-    """In upper case, with spaces: fairseq's checkpoints keep the text of the command line."""
-    file, checkpoint = saved(tmp_path, "highway:gate=shortcut")
-    config = tmp_path / "config.json"
-    config.write_text(config.read_text().replace("highway:gate=shortcut", " Highway:gate= SHORTCUT "))
-    equal(found_in(opened(file)), in_torch(checkpoint, "float32", OPTIONS))
