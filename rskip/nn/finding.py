@@ -382,7 +382,8 @@ def _describe(trace: Trace, block: Block) -> None:
 
 def _is_turned(trace: Trace, block: Block) -> bool:
     """Whether a sum's skip is a transposed alias of the stream: neither a state nor norms fit its shape."""
-    call, turned = trace.calls[block.call], {}
+    call = trace.calls[block.call]
+    turned: dict[int, bool] = {}
     makers = {each: step for step in trace.steps[call.first : call.last] if step.kind == "alias" for each in step.gives}
     for addition in block.additions:
         step, side = addition.sums[0]

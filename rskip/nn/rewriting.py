@@ -404,7 +404,7 @@ class _Editor(ast.NodeTransformer):
 
     def visit(self, node: Any) -> Any:
         site, old = self.sites.get(node), self._line(node)
-        new = self.generic_visit(node)
+        new: Any = self.generic_visit(node)
         if site is not None:
             passage: ast.expr = ast.Name(NAME, ast.Load())
             if site.number is not None:
@@ -415,8 +415,9 @@ class _Editor(ast.NodeTransformer):
         return new
 
     def _line(self, node: ast.AST) -> str:
-        is_printed = self.prints and isinstance(node, ast.stmt)
-        return " " * node.col_offset + ast.unparse(node).partition("\n")[0] if is_printed else ""
+        if not (self.prints and isinstance(node, ast.stmt)):
+            return ""
+        return " " * node.col_offset + ast.unparse(node).partition("\n")[0]
 
     def _call(self, node: ast.Call, passage: ast.expr, site: Site) -> ast.Call:
         if site.called is not None:

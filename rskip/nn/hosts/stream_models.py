@@ -224,7 +224,7 @@ class StreamModel:
                 end.register_forward_hook(reader.note)
             layer.residuals = connections
             layer.is_block_boundary = False  # Inkling 2's model would keep the state as a block
-            layer.__class__ = adapted_class(type(layer), (), StreamsBlock)
+            layer.__class__ = adapted_class(type(layer), (), StreamsBlock)  # type: ignore[arg-type]
             layer.__dict__["rskip_kind"] = kind
             layer.__dict__["rskip_opening"] = stack if number == 0 else None
             layer.__dict__["rskip_closing"] = stack if number == len(layers) - 1 else None
