@@ -1,7 +1,8 @@
 """Streams with kernels, forward and backward: one operator on each side of the branch.
 
 The kernels take 2, 4 or 8 streams: on a CPU the compiled ones (`rskip.cpu`), in float32, if the features fill vectors;
-on a GPU those of Triton (`rskip.connections.triton_streams`), in float32, bfloat16 or float16, up to 8,192 features.
+on a GPU, with RSKIP_KERNELS=triton, those of Triton (`rskip.connections.triton_streams`), in float32, bfloat16 or
+float16, up to 8,192 features: they have not run on a card yet.
 Otherwise PyTorch computes: on other devices and types, within torch.compile, export and the transforms of torch.func,
 and with RSKIP_KERNELS=0. With TRITON_INTERPRET=1, Triton's interpreter runs its kernels on a CPU. Sources of the
 formulas: `rskip.connections.hyper` and `rskip.connections.frac`.
@@ -31,7 +32,7 @@ NO_NORM, RMS_NORM = constants.NO_NORM, constants.RMS_NORM
 _KINDS = {LayerNorm: constants.LAYER_NORM, RMSNorm: RMS_NORM}
 MOST_FEATURES, MOST_TENSORS = 8192, 16  # in Triton's kernels, which are compiled for each number of tensors
 _TRITON_TYPES = (torch.float32, torch.bfloat16, torch.float16)
-_off = os.environ.get(VARIABLE) == "0"
+_off, on_gpu = os.environ.get(VARIABLE) == "0", os.environ.get(VARIABLE) == "triton"
 _interpreted = os.environ.get("TRITON_INTERPRET") == "1"
 
 Norm = tuple[int, float, Tensor | None, Tensor | None]  # kind, eps, gain, shift
@@ -114,7 +115,7 @@ def kernels_for(*tensors: Tensor) -> Kernels | None:
         return None
     if triton:
         small = tensors[0].size(-1) <= MOST_FEATURES and len(tensors) <= MOST_TENSORS
-        return find_triton() if small and (_interpreted or _suits(device)) else None
+        return find_triton() if small and (_interpreted or on_gpu and _suits(device)) else None
     if not tensors[0].is_cpu:
         return None
     library = find_library().library

@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rskip.connections import stream_kernels
 from tests.connections.test_kernels import Model, computed
 from tests.connections.triton_cases import BOUNDS, SPECS, check
 
 pytest.importorskip("triton")
+
+
+@pytest.fixture(autouse=True)
+def kernels(monkeypatch):
+    monkeypatch.setattr(stream_kernels, "on_gpu", True)
 
 
 @pytest.mark.parametrize("dtype", BOUNDS, ids=str)
