@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec, Place, build_norm, build_stack_connection
 from rskip.connections.connection import Connection, HostNeed, StackConnection
-from rskip.connections.norms import Normalisation
 from rskip.formulas.spec import works_on
 from rskip.nn.adapted import OperandPassage, Own, StatePassage
 from rskip.nn.finding import Addition, Block, Stack, norm_kind
@@ -103,12 +102,8 @@ class Connecting:
             tower = [each for each in stacks if _in_one_tower(stack, each)]
             layers = build(tower, first.feature_dim)
             connections = [connection for layer in layers for connection in layer.connections()]
-            sums = [(block, addition) for block in stack.blocks for addition in block.additions]
-            if all(
-                _reads_operand(connection, addition, spec)
-                and not (block.turned and _has_features(connection, addition, block, spec))
-                for connection, (block, addition) in zip(connections, sums, strict=True)
-            ):
+            sums = zip(connections, _sublayers(stack), strict=True)
+            if all(_reads_operand(connection, addition, spec) for connection, addition in sums):
                 return layers, closing, True
         if layers is None or first.feature_dim == 1 or len(tower) > 1:
             layers = build([stack], -1)
@@ -204,18 +199,6 @@ def _reads_operand(connection: Connection, addition: Addition, spec: ConnectionS
     given, _ = connection.before(x)
     slot = connection.get_submodule(connection.input_slot or "")
     return given is x or _is_kept(addition, connection, spec) and torch.equal(given, slot(x))
-
-
-def _has_features(connection: Connection, addition: Addition, block: Block, spec: ConnectionSpec) -> bool:
-    """Whether the connection has values for each feature, beside the normalisations that the library keeps."""
-    closes = addition.closing is not None and norm_kind(addition.closing, block.features) == spec.norm
-    slots = connection.input_slot, connection.output_slot if closes else None
-    kept = [connection.get_submodule(slot) for slot in slots if slot]
-    return any(
-        isinstance(each, Normalisation) or any(own.numel() > 1 for own in each.parameters(recurse=False))
-        for each in connection.modules()
-        if each not in kept
-    )
 
 
 def _only_adds(connection: Connection) -> bool:

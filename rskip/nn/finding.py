@@ -353,6 +353,10 @@ def _describe(trace: Trace, block: Block) -> None:
     call = trace.calls[block.call]
     block.features, block.feature_dim = _features(trace, block)
     block.dims = len(trace.sizes[block.x])
+    block.turned = _is_turned(trace, block)
+    if block.turned:  # what reads the operands of its sums has the features where they have them
+        last = {trace.sizes[each.result][-1] == block.features for each in block.additions}
+        block.feature_dim = -1 if all(last) else 1
     if not block.keeps_skip:
         block.features = trace.sizes[block.additions[-1].result][block.feature_dim]
     for number, addition in enumerate(block.additions):
@@ -375,13 +379,12 @@ def _describe(trace: Trace, block: Block) -> None:
             addition.closing = None
     block.keeps_skip = block.keeps_skip and block.additions[0].skip == trace.same[block.x]
     block.returns_input = block.keeps_skip and trace.same[block.out] == block.additions[-1].result
-    block.turned = _is_turned(trace, block)
     block.keeps_skip &= not block.turned
     _name_branches(trace, block)
 
 
 def _is_turned(trace: Trace, block: Block) -> bool:
-    """Whether a sum's skip is a transposed alias of the stream: neither a state nor norms fit its shape."""
+    """Whether a sum's skip is a transposed alias of the stream, which no state can take the place of."""
     call = trace.calls[block.call]
     turned: dict[int, bool] = {}
     makers = {each: step for step in trace.steps[call.first : call.last] if step.kind == "alias" for each in step.gives}

@@ -302,6 +302,8 @@ def test_where_the_skip_is_not_the_stream_the_connection_reads_the_operands(kind
     assert [len(each.residuals.connections()) for each in adapted.blocks] == [1 if kind is Preceded else 2] * 3
     if own:
         assert torch.equal(adapted(TOKENS), model(TOKENS))
+    adapted = adapt(copy.deepcopy(model), "2rskip+ln")
+    assert {each.numel() for each in adapted.blocks[0].residuals.parameters()} == {WIDTH}
     with pytest.raises(SettingError, match="changes the skip|more after its last|transposed form"):
         adapt(model, "mhc")
 
