@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -36,6 +37,7 @@ else:
     DatasetName = Literal[(*DATASETS, OWN)]
 MIN_TORCHVISION_SIZE = 64  # pixels; the models divide it by 32, and batch normalisation needs several values
 _LATER = ("shortcut_input", "decay", "data", "model", "size", "flip")
+MOST_EPOCHS, LEAST_EPOCHS, FEW_IMAGES = 300, 30, 2_500  # of trainings on your own images
 _ONLY_FOR = {
     ("dataset", OWN): ("data", "model", "size"),
     ("model", "preact_resnet"): ("depth", "shortcut", "shortcut_input", "block"),
@@ -217,6 +219,29 @@ def blocks_per_stage_of(depth: int, block: str) -> int:
         near = f"nearest are {depth - rest} and {depth - rest + layers}" if blocks > 0 else f"smallest is {layers + 2}"
         raise SettingError.of_value("depth", depth, form, advice=f"the {near}")
     return blocks
+
+
+def own_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:
+    """The default settings of a training on your own images.
+
+    - Epochs: 30 √(50,000 / images), between 30 and 300.
+    - Batches: 128 images, or 32 for fewer than FEW_IMAGES or a model of torchvision.
+    - Learning rate (one_cycle): rises to 0.1 per 128 images of a batch, and falls to 0.
+    - Nesterov momentum, weight decay 5e-4.
+
+    :param images: number of training images, before validation images are split off.
+    :param said: the user's settings, which are omitted. With another schedule than one_cycle, only length and batches
+        are chosen.
+    """
+    small = images < FEW_IMAGES or said.get("model", "preact_resnet") != "preact_resnet"
+    rule: dict[str, Any] = {"batch_size": 32 if small else 128}
+    if said.get("iterations") is None and said.get("epochs") is None:
+        rule["epochs"] = min(MOST_EPOCHS, max(LEAST_EPOCHS, round(30 * math.sqrt(50_000 / max(1, images)))))
+    if said.get("schedule", "one_cycle") == "one_cycle":
+        batch = said.get("batch_size", rule["batch_size"])
+        lr = 0.1 * batch / 128 if isinstance(batch, int) and batch > 0 else 0.1
+        rule |= {"schedule": "one_cycle", "lr": lr, "warmup_lr": lr / 20, "nesterov": True, "weight_decay": 5e-4}
+    return {name: value for name, value in rule.items() if name not in said or said[name] is None}
 
 
 def learning_rate(settings: TrainingSettings, iteration: int) -> float:

@@ -1,12 +1,7 @@
-"""Trains image models with the loop of `rskip.tasks.training`, and chooses settings for your own images.
-
-N batch, K classes.
-"""
+"""Trains image models with the loop of `rskip.tasks.training`. N batch, K classes."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,9 +27,6 @@ from rskip.vision.own_images import OwnImages, load_own_images
 from rskip.vision.settings import TrainingSettings, learning_rate
 
 __all__ = ["CurvePoint", "Diverged", "Start", "TrainingFolder", "TrainingSettings", "read_curve", "train"]
-
-MOST_EPOCHS, LEAST_EPOCHS = 300, 30
-FEW_IMAGES = 2_500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,26 +239,3 @@ def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[
         {"params": [each for name, each in named if name in weights], "weight_decay": settings.weight_decay},
         {"params": [each for name, each in named if name not in weights], "weight_decay": 0.0},
     ]
-
-
-def own_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:
-    """The default settings of a training on your own images.
-
-    - Epochs: 30 √(50,000 / images), between 30 and 300.
-    - Batches: 128 images, or 32 for fewer than FEW_IMAGES or a model of torchvision.
-    - Learning rate (one_cycle): rises to 0.1 per 128 images of a batch, and falls to 0.
-    - Nesterov momentum, weight decay 5e-4.
-
-    :param images: number of training images, before validation images are split off.
-    :param said: the user's settings, which are omitted. With another schedule than one_cycle, only length and batches
-        are chosen.
-    """
-    small = images < FEW_IMAGES or said.get("model", "preact_resnet") != "preact_resnet"
-    rule: dict[str, Any] = {"batch_size": 32 if small else 128}
-    if said.get("iterations") is None and said.get("epochs") is None:
-        rule["epochs"] = min(MOST_EPOCHS, max(LEAST_EPOCHS, round(30 * math.sqrt(50_000 / max(1, images)))))
-    if said.get("schedule", "one_cycle") == "one_cycle":
-        batch = said.get("batch_size", rule["batch_size"])
-        lr = 0.1 * batch / 128 if isinstance(batch, int) and batch > 0 else 0.1
-        rule |= {"schedule": "one_cycle", "lr": lr, "warmup_lr": lr / 20, "nesterov": True, "weight_decay": 5e-4}
-    return {name: value for name, value in rule.items() if name not in said or said[name] is None}

@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 from rskip.cli.main import main
 from rskip.vision import Classifier
 from rskip.vision.data import ImageSet
-from rskip.vision.training import own_schedule, read_curve
+from rskip.vision.settings import own_schedule
+from rskip.vision.training import read_curve
 
 LOOP = sys.modules["rskip.vision.training"]
 pytest.importorskip("torchvision")

@@ -28,8 +28,8 @@ from rskip.tasks.training import TrainingRun
 from rskip.tasks.training_folder import TrainingFolder
 from rskip.vision.datasets import DATASETS
 from rskip.vision.own_images import LAYOUT, find_labelled_files, kind_of_images
-from rskip.vision.settings import OWN, TrainingSettings
-from rskip.vision.training import own_schedule, train
+from rskip.vision.settings import OWN, TrainingSettings, own_schedule
+from rskip.vision.training import train
 
 BEST_PRECISION = "bfloat16"  # where the device has instructions for it
 
