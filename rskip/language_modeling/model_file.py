@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from rskip.checkpoint import Checkpoint, build_language_model, read_checkpoint, write_model
+from rskip.checkpoint import Checkpoint, build_language_model, read_checkpoint
 from rskip.checkpoint.checkpoint import of_other_task
 from rskip.checkpoint.config_file import CONFIG, WEIGHTS
 from rskip.checkpoint.language_model import language_model_of_fairseq
@@ -38,16 +35,6 @@ class LoadedModel:
     config: dict[str, Any]
     tokens: TextTokens
     corpus: str
-
-
-def write_language_model(
-    folder: Path, config: Mapping[str, Any], weights: Mapping[str, Tensor], *, tokens: TextTokens, corpus: str
-) -> None:
-    """Writes the files that `load_language_model` reads, config.json last."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tokens.save(folder)
-    content = {"task": TASK, "model": dict(config), "corpus": corpus}
-    write_model(folder, Checkpoint(model=dict(weights), config=content))
 
 
 def load_language_model(path: str | Path, *, tokens: str | Path | None = None) -> LoadedModel:

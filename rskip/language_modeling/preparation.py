@@ -105,24 +105,22 @@ def prepare_text(
         tokens = TextTokens.learn(options.tokens, known, size=options.size)
     except ValueError as error:
         raise SettingError("text_size", f"is {options.size}: {error}") from None
+    encoded = {split: _lines(tokens, parts[split]) for split in SPLITS}
+    counted = {split: sum(map(len, lines)) for split, lines in encoded.items()}
+    if min(counted.values()) < 2:  # one token for each half of the validation
+        has = " and ".join(f"{split} has {count:,} tokens" for split, count in counted.items())
+        raise ValueError(
+            f"{line_name(path)}: {has}: expected 2 or more; prepare a longer text, or another --valid-share"
+        )
+    size, characters = len(tokens.dictionary), {split: len(parts[split]) for split in SPLITS}
     with one_at_a_time(output):
         if not needs_build(output, planned, force=force):
             return False  # another process has just written it
         with whole_folder(output) as folder:
             tokens.save(folder)
-            encoded = {split: _lines(tokens, parts[split]) for split in SPLITS}
-            counted = {split: sum(map(len, lines)) for split, lines in encoded.items()}
-            if min(counted.values()) < 2:  # one token for each half of the validation
-                has = " and ".join(f"{split} has {count:,} tokens" for split, count in counted.items())
-                advice = "prepare a longer text, or another --valid-share"
-                raise ValueError(f"{line_name(path)}: {has}: expected 2 or more; {advice}")
             for split, lines in encoded.items():
-                write_tokens(folder / split, lines, vocabulary=len(tokens.dictionary))
-            counts = {
-                "tokens": counted,
-                "characters": {split: len(parts[split]) for split in SPLITS},
-                "dictionary_size": len(tokens.dictionary),
-            }
+                write_tokens(folder / split, lines, vocabulary=size)
+            counts = {"tokens": counted, "characters": characters, "dictionary_size": size}
             write_record(folder, {**planned, **counts, **more})
     return True
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rskip.checkpoint import untrained_language_model
+from rskip.checkpoint import Checkpoint, untrained_language_model, write_model
 from rskip.checkpoint.config_file import WEIGHTS, read_config
 from rskip.connections import ConnectionSpec, Paper, parse_connection
 from rskip.corpora import TEXT_CORPORA, find_text_corpus
@@ -16,7 +16,7 @@ from rskip.corpora.corpus import TextCorpus
 from rskip.language_modeling.data import TextData, load_data
 from rskip.language_modeling.evaluation import TextScore, token_losses
 from rskip.language_modeling.generator import TextGenerator
-from rskip.language_modeling.model_file import load_language_model, model_config, write_language_model
+from rskip.language_modeling.model_file import TASK, load_language_model, model_config
 from rskip.language_modeling.preparation import prepare_text
 from rskip.language_modeling.settings import LanguageModelingSettings, TrainingSettings
 from rskip.language_modeling.training import CurvePoint
@@ -169,7 +169,9 @@ def export_weights(run: Run[LanguageModelingSettings], record: Record, folder: P
     :returns: the loss of the exported weights.
     """
     found = load_language_model(scored_file(run))
-    write_language_model(folder, found.config, found.model.state_dict(), tokens=found.tokens, corpus=found.corpus)
+    found.tokens.save(folder)
+    config = {"task": TASK, "model": found.config, "corpus": found.corpus}
+    write_model(folder, Checkpoint(model=found.model.state_dict(), config=config))
     data = ensure_data(run.settings, mirror=run.mirror)
     return {"loss": round(evaluate_model(folder / WEIGHTS, data=data)["loss"], DECIMALS)}
 

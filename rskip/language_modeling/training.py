@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rskip.checkpoint import untrained_language_model
 from rskip.language_modeling.data import TextData
 from rskip.language_modeling.evaluation import token_losses
-from rskip.language_modeling.model_file import TASK, model_config, write_language_model
+from rskip.language_modeling.model_file import TASK, model_config
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.machine.ranks import Ranks
 from rskip.settings.kinds import Count
@@ -147,9 +147,9 @@ def text_training(start: Start, data: TextData) -> TrainingRun[CurvePoint]:
         point_type=CurvePoint,
         point=point,
         line=line,
-        finish=lambda last: write_language_model(start.files.path, config, last, tokens=data.tokens, corpus=data.name),
         data={"text_sha256": data.described["files_sha256"]},
         config={"task": TASK, "model": config, "corpus": data.name},
+        more_files=data.tokens.save,
         about={"text": data.described},
         name=f"{settings.layers} layers, {settings.features} features, {settings.connection}, {data.name}",
         evaluated_on="validation",

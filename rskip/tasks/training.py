@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from rskip.checkpoint import Checkpoint, write_model
 from rskip.connections.norms import at_least_float32
 from rskip.files.state import as_state
 from rskip.files.whole import atomic_file, check_apart
@@ -184,9 +185,9 @@ class TrainingRun(Generic[Point]):
     :param point: evaluates the model and returns a point of the curve. Its arguments are this run, the means of
         `losses` over the examples since the last point, and the number of examples per second.
     :param line: the line on the terminal for a point.
-    :param finish: writes the last iterate from its weights.
     :param data: what identifies the data, for a checkpoint.
     :param config: the content of the finished model's config.json.
+    :param more_files: writes the model's further files into the folder, before its weights and config.json.
     :param about: additional content of run.json.
     :param notes: lines for the terminal before the first iteration, after those of `start`.
     :param name: name of the model and its data, such as `PreAct-ResNet-20, 2rskip+ln, cifar10`.
@@ -207,9 +208,9 @@ class TrainingRun(Generic[Point]):
     point_type: type[Point]
     point: Callable[[TrainingRun[Point], list[float], float], Point]
     line: Callable[[Point], str]
-    finish: Callable[[dict[str, Tensor]], None]
     data: dict[str, Any]
     config: dict[str, Any]
+    more_files: Callable[[Path], None] = lambda folder: None
     about: dict[str, Any]
     notes: Sequence[str] = ()
     name: str
@@ -315,7 +316,8 @@ class TrainingRun(Generic[Point]):
             with self.ranks.together():
                 if shown:
                     self.files.check_lock()
-                    self.finish(self._weights())
+                    self.more_files(self.files.path)
+                    write_model(self.files.path, Checkpoint(model=self._weights(), config=self.config))
 
     def step(self) -> None:
         """Does one iteration, with the gradient of the mean loss over the batch of all ranks, and awaits no GPU."""

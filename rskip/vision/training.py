@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.checkpoint import Checkpoint, write_model
 from rskip.connections.norms import take_batch_counts
 from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
@@ -132,7 +131,6 @@ def image_training(
         about = {"classes": classes, "images": to_plain(own.description)}
         dataset = own.description.name
         evaluated_on = "validation" if own.split == "valid" else "test"
-    published = {"task": TASK, "model": config, "dataset": settings.dataset, "classes": classes, **about}
 
     def losses(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The summed loss and the number of errors. Shape of `logits`: (N, K)."""
@@ -168,9 +166,6 @@ def image_training(
             parts.append(f"{evaluated_on} loss {point.test_loss:.4f}, error {point.test_error:.2f} %")
         return "   ".join([*parts, f"{point.images_per_second:,.0f} images/s"])
 
-    def finish(weights: dict[str, Tensor]) -> None:
-        write_model(start.files.path, Checkpoint(model=weights, config=published))
-
     notes = [] if own is None else [*own.notes]
     run = TrainingRun(
         start=start,
@@ -186,9 +181,8 @@ def image_training(
         point_type=CurvePoint,
         point=point,
         line=line,
-        finish=finish,
         data={} if own is None else {"images_sha256": str(own.description.sha256), "size": own.description.size},
-        config=published,
+        config={"task": TASK, "model": config, "dataset": settings.dataset, "classes": classes, **about},
         about={"iterations": iterations, **about},
         notes=notes,
         name=f"{model_name(config)}, {dataset}",
