@@ -11,6 +11,7 @@ formulas: `rskip.connections.hyper` and `rskip.connections.frac`.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -85,8 +86,19 @@ def find_triton() -> TritonKernels | None:
 
 @cache
 def _suits(device: torch.device) -> bool:
-    """Whether Triton compiles for this GPU."""
-    return bool(torch.version.hip) or torch.cuda.get_device_capability(device) >= (8, 0)
+    """Whether Triton's kernels run on this GPU; warns if they should and don't."""
+    triton = find_triton()
+    if triton is None or not torch.version.hip and torch.cuda.get_device_capability(device) < (8, 0):
+        return False
+    h = torch.zeros(1, 2, 1, device=device)
+    try:
+        triton.streams.write(h, (2, 1), h.new_zeros(1, 8), h[:, 0])
+    except Exception as error:  # of any type: Triton's compiler, the C compiler that it needs, the driver
+        reason = str(error).partition("\n")[0]
+        effect = "Triton's kernels are not used, so PyTorch computes connections with streams more slowly"
+        warnings.warn(f"{effect}: on {device} they fail with {type(error).__name__}: {reason}", stacklevel=2)
+        return False
+    return True
 
 
 def described(library: Kernels | None) -> str:

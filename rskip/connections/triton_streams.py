@@ -584,7 +584,7 @@ def read_gradient(
     row_marks, sums = mix.new_empty(rows, 2), mix.new_empty(programs, count)
     lines = mix.new_empty((2 * reads.iterations - 1) * tokens * n if matrices is None and p > 2 * n else 0)
     gradient = torch.empty_like(h, memory_format=torch.contiguous_format)
-    BT, BC = 16, 8 if manifold and n == 8 else 32  # of what fits into 99 KiB of shared memory
+    BT, BC = 16, 32 if n < 8 else 8 if manifold else 16  # 99 KiB of shared memory and 255 registers suffice
     blocks, chunks = triton.cdiv(tokens, BT), triton.cdiv(features, BC)
     splits = max(1, min(blocks, _PROGRAMS // chunks))
     partial = mix.new_empty(splits, p * length + 2 * q * features)

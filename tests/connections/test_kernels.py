@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -160,6 +161,16 @@ def test_a_class_with_weights_of_its_own_does_not_use_those_of_its_parent(calls)
 
     Plain(32).before(torch.randn(2, 4, 32))
     assert calls == []
+
+
+def test_where_triton_fails_pytorch_computes_and_says_so(monkeypatch):
+    def write(*given):
+        raise RuntimeError("Failed to find C compiler.\nDetails")
+
+    monkeypatch.setattr(stream_kernels, "find_triton", lambda: SimpleNamespace(streams=SimpleNamespace(write=write)))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    with pytest.warns(UserWarning, match=r"Triton's kernels are not used.* C compiler\.$"):
+        assert not stream_kernels._suits.__wrapped__(torch.device("cpu"))
 
 
 def test_a_hook_at_the_norm_is_called():
