@@ -568,6 +568,8 @@ STARTS_AS = {  # another connection, which it equals as it starts, if the norms'
     "frac:form=static,parts=2": "prenorm+ln",
     "attnres": "prenorm+ln",
     "attnres:blocks=2": "prenorm+ln",
+    "attnres:layers=2": "prenorm+ln",
+    "hyper:exit=mean": "prenorm+ln",
 }
 
 
@@ -587,9 +589,10 @@ def test_rezero_starts_as_the_identity_and_mixln_is_post_norm_where_all_layers_a
     torch.testing.assert_close(Stack("mixln:ratio=1")(x), postnorm, rtol=0, atol=1e-4)  # whose closing norm is idle
 
 
-def test_mhc_starts_near_a_pre_norm_block():
-    """With φ = 0 it is one: α = 1/2 of n equal streams, β = 1, R = 1/n."""
-    model = Stack("mhc:streams=2")
+@pytest.mark.parametrize("options", ["", ",reads=previous", ",residual=identity", ",exit=mean", ",exit=head"])
+def test_mhc_starts_near_a_pre_norm_block(options):
+    """With φ = 0 it is one: α = 1/2 of n equal streams, or the first one, β = 1, R = 1/n or I."""
+    model = Stack(f"mhc:streams=2{options}")
     for connection in model.connections:
         nn.init.zeros_(connection.mixing)
     x = drawn_input()
