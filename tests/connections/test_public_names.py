@@ -17,7 +17,7 @@ CONNECTIONS = """
 """
 NN = """
     Adaptation AdaptedBlock LayerResiduals Residual Residuals SpecRecord adapt adaptation
-    check_calls from_pretrained init_missing no_weight_decay own_specs
+    check_calls from_pretrained init_missing no_weight_decay own_specs recompute_streams
 """
 
 
