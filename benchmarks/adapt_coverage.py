@@ -224,9 +224,12 @@ def page(rows: Collection[Row]) -> Iterator[str]:
     yield HEAD
     yield f"| library | group | built | {OWN} | {' | '.join(SPECS)} |\n|---|---|" + "---:|" * (2 + len(SPECS))
     for (library, group), each in groups.items():
-        counts = [sum("equal" in row[OWN] for row in each)]
-        counts += [sum(row.get(spec) == "trains" for row in each) for spec in SPECS]
-        yield f"| {library} | {group} | {len(each)} | {' | '.join(map(str, counts))} |"
+        counts = [str(sum("equal" in row[OWN] for row in each))]
+        for spec in SPECS:
+            measured = [row[spec] for row in each if spec in row]
+            count = str(measured.count("trains"))
+            counts.append(count if len(measured) == len(each) else f"{count} of {len(measured)}" if measured else "-")
+        yield f"| {library} | {group} | {len(each)} | {' | '.join(counts)} |"
     for (library, group), each in groups.items():
         yield f"\n## {library}: {group}\n\n| architecture | stacks | {OWN} | {' | '.join(SPECS)} |"
         yield "|---" * (3 + len(SPECS)) + "|"
@@ -254,7 +257,7 @@ random weights, and adapts copies of it. [How to adapt a model](adapt.md) descri
 - **{", ".join(f"`{spec}`" for spec in SPECS)}**: `trains` if three steps of AdamW change a finite loss, and each new
   parameter gets a gradient.
 - `refused` is adapt's message. The model is then unchanged.
-- `not run`: this connection was not measured for the architecture.
+- `not run`: this connection was not measured for the architecture. The first table then says of how many it was.
 - **built**: architectures that can be built small and trained for a step. `without attention` are those of transformers
   in which no module is an attention: they are not Transformers. Files of timm without residual additions are left out.
 - **stacks**: the blocks that adapt found, with the branch of each residual addition.
