@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from rskip.connections.norms import normalised_type
-from rskip.connections.triton_streams import _loaded, tile
+from rskip.connections.triton_streams import OPTIONS, _loaded, tile
 from rskip.cpu.structures import constants
 
 _PROGRAMS = 512  # share the tokens of a sum
@@ -127,7 +127,7 @@ def attend(
     with torch.cuda.device_of(x):
         _attend[triton.cdiv(tokens, T),](
             tuple(values), *parameters, x, *_kept(kept, tokens, count), tokens, key_epsilon, epsilon, features, count,
-            bool(norm), norm == constants.LAYER_NORM, T, F, num_warps=warps,
+            bool(norm), norm == constants.LAYER_NORM, T, F, num_warps=warps, **OPTIONS,
         )  # fmt: skip
     return x, kept
 
@@ -153,7 +153,7 @@ def attend_gradient(
             tuple(values), query, key_gain, gain, *_kept(kept, tokens, count), of_x,
             tuple(value if each is None else each for value, each in zip(values, given, strict=True)), gradients,
             partial, tokens, blocks, features, count, sum(1 << i for i, each in enumerate(given) if each is not None),
-            bool(norm), norm == constants.LAYER_NORM, T, F, programs, num_warps=warps,
+            bool(norm), norm == constants.LAYER_NORM, T, F, programs, num_warps=warps, **OPTIONS,
         )  # fmt: skip
     of_u, of_gain, of_shift = partial.sum(0)
     found = zip(parameters, [of_u * key_gain, of_u * query, of_gain, of_shift], strict=True)

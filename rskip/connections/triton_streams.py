@@ -27,6 +27,7 @@ from rskip.connections.stream_kernels import MANIFOLD, Parameters, Reads
 from rskip.cpu.structures import constants
 
 PRECISION = "ieee" if torch.version.hip else "tf32x3"  # of products of float32
+OPTIONS = {"enable_fp_fusion": True}  # without it, Triton warns that its default will change
 _PROGRAMS = 512  # share the columns and the tokens of a sum over tokens
 _LAYER_NORM = constants.LAYER_NORM
 
@@ -503,6 +504,7 @@ def _sizes(reads: Reads, large: int = 32) -> dict[str, object]:
         "manifold": reads.form == MANIFOLD, "iterations": reads.iterations, "BT": large,
         "P": max(16, triton.next_power_of_2(p)), "L": max(16, triton.next_power_of_2(p - 2 * n)),
         "E": max(16, n * n), "precision": PRECISION,
+        **OPTIONS,
     }  # fmt: skip
 
 
@@ -536,7 +538,7 @@ def read(reads: Reads, h: Tensor, apart: tuple[int, int], parameters: Parameters
         T, F, warps = tile(q * reads.features)
         _mix_inputs[triton.cdiv(tokens, T),](
             h, mix, gain, shift, x, statistics, tokens, *apart, reads.epsilon, n, q, reads.features, reads.width,
-            bool(reads.norm), reads.norm == _LAYER_NORM, T, F // q, num_warps=warps,
+            bool(reads.norm), reads.norm == _LAYER_NORM, T, F // q, num_warps=warps, **OPTIONS,
         )  # fmt: skip
     return x, mix, kept
 
@@ -549,7 +551,7 @@ def write(h: Tensor, apart: tuple[int, int], mix: Tensor, f: Tensor) -> Tensor:
     BT = max(1, 4096 // (n * BC))
     with torch.cuda.device_of(h):
         _write_tokens[triton.cdiv(tokens, BT), triton.cdiv(features, BC)](
-            h, mix, f, output, tokens, *apart, n, f.size(-1) // features, features, width, BT, BC
+            h, mix, f, output, tokens, *apart, n, f.size(-1) // features, features, width, BT, BC, **OPTIONS
         )
     return output
 
@@ -562,7 +564,7 @@ def write_gradient(g: Tensor, apart: tuple[int, int], mix: Tensor, f: Tensor) ->
     with torch.cuda.device_of(g):
         _write_gradient[triton.cdiv(tokens, T),](
             g, mix, f, of_mix, of_f, tokens, *apart, n, f.size(-1) // features, features, width, T, F,
-            triton.next_power_of_2(width), num_warps=warps,
+            triton.next_power_of_2(width), num_warps=warps, **OPTIONS,
         )  # fmt: skip
     return of_mix, of_f
 
@@ -592,7 +594,7 @@ def read_gradient(
         T, F, warps = tile(q * features)
         _weights_gradient[triton.cdiv(tokens, T),](
             h, mix, gain, statistics, of_x, of_beta, g, of_mix, marks, tokens, *apart, *g_apart, n, q, features, width,
-            norm, reads.norm == _LAYER_NORM, T, F // q, num_warps=warps,
+            norm, reads.norm == _LAYER_NORM, T, F // q, num_warps=warps, **OPTIONS,
         )  # fmt: skip
         _values_gradient[programs,](
             of_mix, values, row_statistics, folds, scale, scale2, bias, matrices, of_values, row_marks, lines, sums,
@@ -602,6 +604,7 @@ def read_gradient(
             h, mix, weight, weight2, row_gain, gain, statistics, row_statistics, marks, row_marks, of_values, of_x, g,
             gradient, partial, tokens, *apart, *g_apart, blocks, splits, n, q, features, p, width, manifold, norm,
             reads.row_norm == _LAYER_NORM, BT, BC, sizes["P"], PRECISION, num_warps=8, num_stages=1,
+            **OPTIONS,
         )  # fmt: skip
     summed, total = sums.sum(0), partial.sum(0)
     of_weight, of_gain, of_shift = total.split([p * length, q * features, q * features])
