@@ -139,15 +139,15 @@ def readable(weight: Tensor) -> bool:
     return weight.dtype == torch.float32 or (weight.is_cuda or _interpreted) and weight.dtype in _TRITON_TYPES
 
 
-def fused(norm: nn.Module) -> Norm:
+def fused(norm: Any) -> Norm:
     """What the kernels need of a normalisation of the last dimension; `UNFUSED` if only the module can compute it."""
-    kind = _KINDS.get(type(norm), NO_NORM)  # type: ignore[arg-type]
+    kind = _KINDS.get(type(norm), NO_NORM)
     weight = norm._parameters.get("weight") if kind else None
     if weight is None or norm.feature_dim != -1 or not readable(weight):
         return UNFUSED
     if norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks:
         return UNFUSED
-    return kind, norm.eps, weight, norm._parameters.get("bias")  # type: ignore[return-value]
+    return kind, norm.eps, weight, norm._parameters.get("bias")
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ reads_of = lru_cache(maxsize=None)(Reads)
 
 
 def dynamic_reading(
-    connection: Any, row_norm: nn.Module, alpha: str, residual: str, *, streams: int, parts: int = 1
+    connection: Any, row_norm: Any, alpha: str, residual: str, *, streams: int, parts: int = 1
 ) -> tuple[Reads, Parameters] | None:
     """How the kernels read with weights that depend on each stream by a tanh (`hyper`, `frac`); None if they can't.
 

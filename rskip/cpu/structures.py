@@ -262,7 +262,8 @@ def packing(kind: type[Arguments], *names: str) -> Struct:
 
     The other fields are 0.
     """
-    fields, kept = kind._fields_, list(names)
+    fields: Any = kind._fields_
+    kept = list(names)
     codes = [("d" if field is c_double else "q") if name in kept else "8x" for name, field in fields]
     assert kept == [name for name, _ in fields if name in kept], f"not in the order of {kind._structure}"
     return Struct("".join(codes))
