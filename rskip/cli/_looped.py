@@ -31,9 +31,9 @@ def run_training(
     :param begin: returns the settings, and the function that trains with them.
     :param done: describes the finished training.
     """
-    if FolderLock.inherited():
-        end_with_parent()  # that may be torchrun
     ranks = Ranks.from_environment()
+    if FolderLock.inherited() or ranks.count > 1:
+        end_with_parent()  # which may be torchrun: a rank would wait for a killed one for half an hour
     with process_group(ranks, args.device):
         settings, train = begin(ranks)
         with ranks.together():

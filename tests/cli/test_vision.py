@@ -273,3 +273,18 @@ def test_models_that_cannot_be_evaluated(data, trained, tmp_path, monkeypatch, c
     refused(capsys, "x.gif: expected a file name that ends in .png or .svg", "evaluate", "none", "--plot", "x.gif")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     refused(capsys, "install the extra plots", "evaluate", str(trained), "--plot", str(tmp_path / "x.svg"))
+
+
+def test_a_rank_ends_with_its_torchrun(data, tmp_path, monkeypatch, capsys):
+    """A torchrun that is killed while its ranks start would leave them waiting for its store."""
+    ended = []
+
+    def refuse(*_: Any) -> Any:
+        raise ValueError("no group here")
+
+    monkeypatch.setattr("rskip.cli._looped.end_with_parent", lambda: ended.append(True))
+    monkeypatch.setattr("rskip.cli._looped.process_group", refuse)
+    for count in ("1", "2"):
+        monkeypatch.setenv("WORLD_SIZE", count)
+        refused(capsys, "no group here", "train", *SHORT, "--output", str(tmp_path / "out"))
+        assert len(ended) == int(count) - 1
