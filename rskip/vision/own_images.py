@@ -552,7 +552,10 @@ def _class_names(folder: Path) -> tuple[str, ...]:
 
 
 def _part(folder: Path, classes: Sequence[str], *, of: str) -> Part:
-    """The images in the class folders and their subfolders, as torchvision's ImageFolder finds them."""
+    """The images in the class folders and their subfolders, as torchvision's ImageFolder finds them.
+
+    But for hidden files, such as the `._cat.jpg` that archives of macOS contain.
+    """
     with extra("vision", what="a folder of images"):
         from torchvision.datasets.folder import make_dataset
     if unknown := sorted({each.name for each in _folders(folder)} - {*classes}):
@@ -560,12 +563,14 @@ def _part(folder: Path, classes: Sequence[str], *, of: str) -> Part:
         raise ValueError(f"{problem}: expected {_listed([line_name(name) for name in classes])}")
     numbers = {name: number for number, name in enumerate(classes)}
     found = make_dataset(folder, numbers, extensions=SUFFIXES, allow_empty=True)
-    images = [Path(path) for path, _ in found]
-    return Part(images, [path.relative_to(folder).as_posix() for path in images], [label for _, label in found])
+    found = [(Path(path), label) for path, label in found if not os.path.basename(path).startswith(".")]
+    names = [path.relative_to(folder).as_posix() for path, _ in found]
+    return Part([path for path, _ in found], names, [label for _, label in found])
 
 
 def _folders(folder: Path) -> list[Path]:
-    return [each for each in folder.iterdir() if each.is_dir() and not each.name.startswith(".")]
+    hidden = (".", "__MACOSX")
+    return [each for each in folder.iterdir() if each.is_dir() and not each.name.startswith(hidden)]
 
 
 def _has_images(folder: Path) -> bool:

@@ -155,8 +155,10 @@ def test_images_that_do_not_fit_in_memory_are_the_same_on_the_disk(
             assert torch.equal(mine[0], other[0]) and torch.equal(mine[1], other[1])
 
 
-def test_links_are_followed_and_other_files_are_left_out(photos: Path, tmp_path: Path) -> None:
+def test_links_are_followed_and_hidden_and_other_files_are_left_out(photos: Path, tmp_path: Path) -> None:
+    (photos / "a" / "._00.png").write_text("x")
     (photos / ".git").mkdir()
+    (photos / "__MACOSX").mkdir()
     (photos / "a" / "notes.txt").write_text("x")
     (photos / "a" / "link.png").symlink_to(draw(tmp_path / "elsewhere.png", seed=99))
     assert len(find_labelled_files(photos).parts[ALL]) == 31
