@@ -294,7 +294,6 @@ def test_changed_settings_in_a_safetensors(tied_model, tmp_path):
             "written by `rskip lm train`: give the folder",
         ),
         ({"settings": {}, "optimiser": {}, "iteration": 3}, "written by `rskip vision train`"),
-        ({"config": {}, "dataset": "images", "iteration": 3}, "or evaluate the file with `rskip vision evaluate`$"),
     ],
 )
 def test_a_pt_of_another_program(tmp_path, state, message):

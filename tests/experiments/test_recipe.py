@@ -255,7 +255,7 @@ WRONG = [  # a recipe; what its error says
     (RECIPE + "  user-dir: absent\n", "train.user-dir is 'absent': expected an existing folder with an __init__.py"),
     (RECIPE.replace("max-epoch: 12", "max-epoch: null"), "train has no end"),
     (RECIPE.replace("max-tokens: 4000", ""), "train has no batch size, which fairseq-train needs; set train.max-"),
-    (RECIPE.replace("arch:", "ach:"), "unknown key train.ach; did you mean arch?"),
+    (RECIPE.replace("arch:", "ach:"), "train.arch is missing"),
     (RECIPE.replace("max-tokens", "max-sentences-valid"), "train has no batch size"),
     (VISION + "paper: [{error: 1.0, accuracy: 2.0, table: rSkip Table 2}]\n", "paper[0] has 2 scores: expected one"),
     (VISION + "batch_size: 4\n", "unknown key batch_size; did you mean train.batch_size?"),
