@@ -22,8 +22,10 @@ LENGTH = 128  # tokens of a sequence, if the model takes as many
 
 def is_hugging_face(path: Path) -> bool:
     """Whether the path is a folder with the configuration of a model of transformers."""
-    file = path / "config.json"
-    return file.is_file() and "model_type" in json.loads(file.read_text(encoding="utf-8"))
+    try:
+        return "model_type" in json.loads((path / "config.json").read_bytes())
+    except (OSError, ValueError, TypeError):  # no folder, or not a dictionary: the tasks say what is wrong
+        return False
 
 
 def subject(folder: Path, conditions: Conditions) -> Subject:
@@ -33,37 +35,46 @@ def subject(folder: Path, conditions: Conditions) -> Subject:
 
     :raises SettingError: transformers can't read the folder, or the model has no connection that rskip knows.
     """
-    try:
-        import transformers
-    except ImportError as error:
-        raise SettingError("model", "needs transformers", advice="pip install transformers") from error
-    try:
-        config: Any = transformers.AutoConfig.from_pretrained(folder)
-        trained = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
-        kind: Any = transformers.AutoModelForCausalLM
-        if trained and hasattr(config, SPEC):
-            model: Any = from_pretrained(kind, folder, dtype=torch.float32)
-        elif trained:
-            model = kind.from_pretrained(folder, dtype=torch.float32)
-        else:
-            torch.manual_seed(conditions.seed)
-            model = kind.from_config(config)
-    except (OSError, ValueError) as error:
-        raise SettingError("model", f"is {folder}, which transformers can't load", expected=str(error)) from error
-    if (own := next(iter(own_specs(model).values()), None)) and adaptation(model) is None:
-        adapt(model, own)
-    elif adaptation(model) is None:
-        expected = "a model that rskip.adapt changed, or one that carries streams"
-        raise SettingError.of_value("model", str(folder), expected)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(conditions.seed)
+        model, trained = _loaded(folder)
     return Subject(
         label=folder.name,
-        depth=config.get_text_config().num_hidden_layers,
+        depth=model.config.get_text_config().num_hidden_layers,
         model=model.eval().requires_grad_(),
         trained=trained,
         data="random tokens" if conditions.data is None else Path(conditions.data).name,
         batches=partial(_batches, model, folder),
         splits=False,
     )
+
+
+def _loaded(folder: Path) -> tuple[Any, bool]:
+    """The model, and whether the folder has its weights."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise SettingError("model", "needs transformers", advice="pip install transformers") from error
+    trained = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
+    kind: Any = transformers.AutoModelForCausalLM
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder)
+        if trained and hasattr(config, SPEC):
+            model: Any = from_pretrained(kind, folder, dtype=torch.float32)
+        elif trained:
+            model = kind.from_pretrained(folder, dtype=torch.float32)
+        else:
+            model = kind.from_config(config)
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise SettingError("model", f"is {folder}, which transformers can't load: {reason}") from error
+    if adaptation(model) is None:
+        own = next(iter(own_specs(model).values()), None)
+        if own is None:
+            expected = "a model that rskip.adapt changed, or one that carries streams"
+            raise SettingError.of_value("model", str(folder), expected)
+        adapt(model, own)
+    return model, trained
 
 
 def _batches(model: Any, folder: Path, conditions: Conditions) -> Iterator[Batch]:

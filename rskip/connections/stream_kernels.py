@@ -2,10 +2,10 @@
 
 The kernels take 2, 4 or 8 streams: on a CPU the compiled ones (`rskip.cpu`), in float32, if the features fill vectors;
 on a GPU, with RSKIP_KERNELS=triton, those of Triton (`rskip.connections.triton_streams`), in float32, bfloat16 or
-float16, up to 8,192 features: they have not run on a card yet.
-Otherwise PyTorch computes: on other devices and types, within torch.compile, export and the transforms of torch.func,
-and with RSKIP_KERNELS=0. With TRITON_INTERPRET=1, Triton's interpreter runs its kernels on a CPU. Sources of the
-formulas: `rskip.connections.hyper` and `rskip.connections.frac`.
+float16, up to 8,192 features: they have not run on a card yet. Otherwise PyTorch computes: on other devices and types,
+within torch.compile, export and the transforms of torch.func, and with RSKIP_KERNELS=0. With TRITON_INTERPRET=1,
+Triton's interpreter runs its kernels on a CPU. Sources of the formulas: `rskip.connections.hyper` and
+`rskip.connections.frac`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ _interpreted = os.environ.get("TRITON_INTERPRET") == "1"
 Norm = tuple[int, float, Tensor | None, Tensor | None]  # kind, eps, gain, shift
 UNFUSED: Norm = (NO_NORM, 0.0, None, None)
 
-# In the order of `Reading`: weight, weight2, row_gain, row_shift, scale, scale2, bias, matrices, alpha, residual, beta,
-# gain, shift. One tensor (n, q + n) for α and R is alpha, without residual.
+# In the order of `_PARAMETERS`, that of `Reading`. One tensor (n, q + n) for α and R is alpha, without residual.
 Parameters = tuple[Tensor | None, ...]
 _PARAMETERS = (
     "weight", "weight2", "row_gain", "row_shift", "scale", "scale2", "bias", "matrices", "alpha", "residual", "beta",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import rskip
 from rskip.analysis.analyses import streams
@@ -31,7 +32,9 @@ def test_a_model_with_streams_of_its_own(tmp_path):
     from tests.nn.test_stream_models import build
 
     build("hy_v4").config.save_pretrained(tmp_path)
+    state = torch.get_rng_state()
     measured = streams(tmp_path, examples=3)
+    assert torch.equal(torch.get_rng_state(), state)
     assert len(measured.rows) == 8 and all(row["from_identity"] == 0 for row in measured.rows)
 
 

@@ -302,8 +302,8 @@ def test_connections_that_start_as_the_stock_one_keep_the_output(case):
 
 @pytest.mark.parametrize(
     "case",
-    ["torchvision BasicBlock", "timm Bottleneck", "timm ViT", "pre-norm transformer", "post-norm encoder", "GPT-2 across",
-     "Llama", "BERT"],
+    ["torchvision BasicBlock", "timm Bottleneck", "timm ViT", "pre-norm transformer", "post-norm encoder",
+     "GPT-2 across", "Llama", "BERT"],
     indirect=True,
 )  # fmt: skip
 def test_every_family_trains_or_is_refused(case):
