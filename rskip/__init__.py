@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rskip import nn as nn
     from rskip import zoo as zoo
+    from rskip.comparison.compare import compare as compare
     from rskip.nn import adapt as adapt
     from rskip.zoo.loading import load as load
 
@@ -19,13 +20,15 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(f"rskip.{name}")
     if name == "adapt":
         return importlib.import_module("rskip.nn").adapt
+    if name == "compare":
+        return importlib.import_module("rskip.comparison").compare
     if name == "load":
         return importlib.import_module("rskip.zoo.loading").load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "adapt", "load", "nn", "zoo"} - {"TYPE_CHECKING", "importlib", "sys"})
+    return sorted({*globals(), "adapt", "compare", "load", "nn", "zoo"} - {"TYPE_CHECKING", "importlib", "sys"})
 
 
 # `--user-dir PATH/rskip` imports this package, also where fairseq_compat's start-up hook is not installed.

@@ -22,6 +22,7 @@ FLOORS = [
     {"translation", "vision", "captioning", "language_modeling"},
     {"zoo", "analysis"},
     {"experiments", "serving"},
+    {"comparison"},
     {"fairseq_plugin", "captioning/fairseq", "language_modeling/fairseq", "cli", "__main__"},
 ]
 _TASKS = ("translation", "vision", "captioning", "captioning/fairseq", "language_modeling", "language_modeling/fairseq")
@@ -44,7 +45,7 @@ WITHOUT_TORCH = (
 )  # fmt: skip
 # the work of commands that need torch: the command itself is imported without, for its help
 WITH_TORCH = {
-    "rskip.cli._adapt", "rskip.cli._looped", "rskip.cli.caption._captions", "rskip.cli.caption._extract",
+    "rskip.cli._adapt", "rskip.cli._compare", "rskip.cli._looped", "rskip.cli.caption._captions", "rskip.cli.caption._extract",
     "rskip.cli.generate", "rskip.cli.lm._train", "rskip.cli.train", "rskip.cli.vision._evaluate",
     "rskip.cli.vision._train",
 }  # fmt: skip

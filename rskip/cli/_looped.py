@@ -45,7 +45,8 @@ def run_training(
             print(f"rskip {command}: {error}", file=sys.stderr)
             return error.status
         except Diverged as error:
-            print(f"rskip {command}: error: {error}", file=sys.stderr)
+            if ranks.first:
+                print(f"rskip {command}: error: {error}", file=sys.stderr)
             return DIVERGED
     if ranks.first:
         print(done(result))

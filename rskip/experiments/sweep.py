@@ -1,6 +1,6 @@
-"""Runs the missing runs of a recipe as tasks of Ray, on this machine or a cluster.
+"""Does runs as tasks of Ray, on this machine or a cluster: a recipe's missing runs, or those of `rskip compare`.
 
-Each task is a command that `rskip run --commands` prints. If its machine or process dies, the run is started again
+Each task is a command, such as `rskip run --commands` prints. If its machine or process dies, the run is started again
 elsewhere, from its last checkpoint in the shared folder. Its lock ensures that only one attempt at a time works on it.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import tempfile
@@ -16,10 +17,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rskip.experiments.recipe import Recipe
+from rskip.experiments.recipe import Recipe, Resources
 from rskip.experiments.runner import check_runs, missing_runs, run_words
 from rskip.extras import extra
 from rskip.files.folder_lock import read_owner
@@ -28,10 +30,10 @@ from rskip.records import read_record
 from rskip.settings.check import convert
 from rskip.settings.kinds import Whole
 from rskip.tasks.process import end_of
-from rskip.tasks.run import Run, RunFolder
+from rskip.tasks.run import Run
 
 _LOOKS = 10  # attempts, a second apart, before a new file of another machine counts as missing
-_PREFIX = "rskip run: error: "
+_PREFIX = re.compile("rskip [a-z]+: error: ")
 _ATTEMPTS = 5  # further attempts at a run whose machine or process was killed
 _POLL_SECONDS = 2.0
 _QUIET = 60.0  # minimum seconds between two lines of a run
@@ -81,7 +83,7 @@ class RayTask:
         if status == -signal.SIGKILL:
             raise RunKilled(f"killed on {socket.gethostname()}: {reason}")
         ending = f"killed by signal {-status}: " if status < 0 else ""
-        return "" if status == 0 else f"{ending}{reason.removeprefix(_PREFIX)}"
+        return "" if status == 0 else f"{ending}{_PREFIX.sub('', reason)}"
 
     def problem_here(self) -> str:
         """The reason why this machine can't take part, or ""."""
@@ -95,6 +97,25 @@ class RayTask:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class SweepJob:
+    """A run that Ray does.
+
+    :param name: in the lines that show the progress.
+    :param folder: the folder that the run locks; `log`: the file of its output.
+    :param words: the words of its command after `rskip`, for a number of GPUs.
+    :param result: describes the finished run.
+    :param resources: what it needs.
+    """
+
+    name: str
+    folder: Path
+    log: Path
+    words: Callable[[int], Sequence[str]]
+    result: Callable[[], str]
+    resources: Resources = Resources()
+
+
 def run_sweep(
     recipes: Sequence[Recipe],
     *,
@@ -104,51 +125,76 @@ def run_sweep(
     mirror: str | None = None,
     gpus: int | None = None,
 ) -> list[str]:
-    """Has Ray do each recipe with each seed that has no record yet, and shows the progress.
+    """Has Ray do each recipe with each seed that has no record yet, and shows the progress; see `run_jobs`.
 
-    :param address: HOST:PORT of a cluster's head node, or "auto" for this machine's cluster; "": a new Ray on this
-        machine, or the cluster that $RAY_ADDRESS names.
     :param overrides: the overrides of the loaded recipes.
-    :param gpus: GPUs per run, 0 for the CPU; None: one if the cluster has any, or the share in `resources`.
-    :returns: one line for each run that failed.
-    :raises ValueError, OSError: a recipe is wrong, Ray is missing or doesn't answer, no machine has what a run needs,
-        or one doesn't see this folder.
     """
     if gpus is not None:
         convert(gpus, Whole, name="gpus")
     missing = missing_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus or 0)
-    if not missing:
+
+    def words(recipe: Recipe, seed: int, gpus: int) -> list[str]:
+        return run_words(recipe, seed, overrides=overrides, mirror=mirror, gpus=gpus)[1:]
+
+    jobs = [
+        SweepJob(
+            name=f"{run.name}, seed {run.seed}",
+            folder=run.folder.path,
+            log=run.folder.path / "run.log",
+            words=partial(words, recipe, run.seed),
+            result=partial(_result, recipe, run),
+            resources=recipe.own.resources,
+        )
+        for recipe, run in missing
+    ]
+    check = lambda gpus: check_runs([(recipe, replace(run, gpus=gpus)) for recipe, run in missing])  # noqa: E731
+    return run_jobs(jobs, address=address, gpus=gpus, check=check)
+
+
+def run_jobs(
+    jobs: Sequence[SweepJob], *, address: str, gpus: int | None = None, check: Callable[[int], None] = lambda gpus: None
+) -> list[str]:
+    """Has Ray do the runs, in parallel, and shows the progress.
+
+    :param address: HOST:PORT of a cluster's head node, or "auto" for this machine's cluster; "": a new Ray on this
+        machine, or the cluster that $RAY_ADDRESS names.
+    :param gpus: GPUs per run, 0 for the CPU; None: one if the cluster has any, or the share in `resources`.
+    :param check: checks, before any work, whether runs with so many GPUs are possible.
+    :returns: one line for each run that failed.
+    :raises ValueError, OSError: a run is wrong, Ray is missing or doesn't answer, no machine has what a run needs,
+        or one doesn't see this folder.
+    """
+    if not jobs:
         print("all runs are finished")
         return []
-    print(f"{len(missing)} runs; Ray's log: {_LOG}", flush=True)
-    job = uuid.uuid4().hex
+    print(f"{len(jobs)} runs; Ray's log: {_LOG}", flush=True)
+    mark = uuid.uuid4().hex
     with _ray(address) as ray:
         if gpus is None:
             gpus = min(int(ray.cluster_resources().get("GPU", 0)), 1)
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        needs = {recipe.run: _needs(recipe, gpus, nodes) for recipe, _ in missing}
-        check_runs([(recipe, replace(run, gpus=gpus)) for recipe, run in missing])
+        needs = [_needs(job.name, job.resources, gpus, nodes) for job in jobs]
+        check(gpus)
         Path("runs").mkdir(exist_ok=True)
         with tempfile.NamedTemporaryFile(dir="runs", prefix=".sweep.") as file:
             marker = str(Path("runs", Path(file.name).name))  # other machines see it only if they share this folder
             _check_nodes(ray, RayTask(folder=str(Path.cwd()), marker=marker))
             shared = {name: value for name, value in os.environ.items() if name.startswith("RSKIP_")}
             tasks = {}
-            for recipe, run in missing:
-                resources = needs[recipe.run]
+            for job, resources in zip(jobs, needs, strict=True):
                 task = RayTask(
                     folder=str(Path.cwd()),
                     marker=marker,
-                    words=run_words(recipe, run.seed, overrides=overrides, mirror=mirror, gpus=gpus)[1:],
-                    log=str(_log(run)),
-                    variables={**shared, "RSKIP_JOB": job, "OMP_NUM_THREADS": str(resources["num_cpus"])},
+                    words=job.words(gpus),
+                    log=str(job.log),
+                    variables={**shared, "RSKIP_JOB": mark, "OMP_NUM_THREADS": str(resources["num_cpus"])},
                 )
                 remote = ray.remote(max_retries=_ATTEMPTS, retry_exceptions=[RunKilled], **resources)(RayTask.run)
-                tasks[remote.remote(task)] = recipe, run
-            return _watch(ray, tasks, job=job)
+                tasks[remote.remote(task)] = job
+            return _watch(ray, tasks, mark=mark)
 
 
-def _watch(ray: Any, tasks: dict[Any, tuple[Recipe, Run[Any]]], *, job: str) -> list[str]:
+def _watch(ray: Any, tasks: dict[Any, SweepJob], *, mark: str) -> list[str]:
     """Prints what the runs are doing until all have ended: a line per run at its end, and at most one per minute."""
     failures, open_tasks = list[str](), list(tasks)
     printed: dict[str, tuple[str, float]] = {}  # a run's last line, and when
@@ -156,19 +202,19 @@ def _watch(ray: Any, tasks: dict[Any, tuple[Recipe, Run[Any]]], *, job: str) -> 
         while open_tasks:
             ended, open_tasks = ray.wait(open_tasks, num_returns=len(open_tasks), timeout=0)
             for reference in ended:
-                recipe, run = tasks[reference]
+                job = tasks[reference]
                 try:
                     problem = ray.get(reference)
                 except ray.exceptions.RayError as error:
                     problem = f"given up: {_first_line(getattr(error, 'cause', error))}"
                 if problem:
-                    failures.append(f"{_name(run)}: {problem}")
-                print(f"{_name(run)}: {f'failed: {problem}' if problem else _result(recipe, run)}", flush=True)
-            for run in (tasks[reference][1] for reference in open_tasks):
-                line, (before, when) = now_doing(run.folder, _log(run), job=job), printed.get(_name(run), ("", -_QUIET))
+                    failures.append(f"{job.name}: {problem}")
+                print(f"{job.name}: {f'failed: {problem}' if problem else job.result()}", flush=True)
+            for job in (tasks[reference] for reference in open_tasks):
+                line, (before, when) = now_doing(job.folder, job.log, job=mark), printed.get(job.name, ("", -_QUIET))
                 if line not in (None, before) and time.monotonic() >= when + _QUIET:
-                    print(f"{_name(run)}: {line}", flush=True)
-                    printed[_name(run)] = str(line), time.monotonic()
+                    print(f"{job.name}: {line}", flush=True)
+                    printed[job.name] = str(line), time.monotonic()
             if open_tasks:
                 time.sleep(_POLL_SECONDS)  # where signals come: within its own calls Ray makes another exit of them
     except BaseException:
@@ -179,12 +225,12 @@ def _watch(ray: Any, tasks: dict[Any, tuple[Recipe, Run[Any]]], *, job: str) -> 
     return failures
 
 
-def now_doing(folder: RunFolder, log: Path, *, job: str) -> str | None:
+def now_doing(folder: Path, log: Path, *, job: str) -> str | None:
     """The last line that a run printed, and where it runs; None where no process of the job works on it.
 
     :param job: as in `Owner.job`.
     """
-    owner = read_owner(folder.path)
+    owner = read_owner(folder)
     if owner is None or owner.job != job:
         return None
     attempt = f", attempt {owner.attempt}" if owner.attempt > 1 else ""
@@ -201,14 +247,6 @@ def _last_line(log: Path) -> str:
     return next((line for line in reversed(lines) if line.strip()), "")
 
 
-def _name(run: Run[Any]) -> str:
-    return f"{run.name}, seed {run.seed}"
-
-
-def _log(run: Run[Any]) -> Path:
-    return run.folder.path / "run.log"
-
-
 def _result(recipe: Recipe, run: Run[Any]) -> str:
     path = recipe.record_path(run.seed)
     if not path.exists():  # NFS shows it later
@@ -223,18 +261,17 @@ def _result(recipe: Recipe, run: Run[Any]) -> str:
     return f"done: {minutes}"
 
 
-def _needs(recipe: Recipe, gpus: int, nodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The resources of a recipe's run. Default cores: the share of the run's GPUs, or all of the smallest machine.
+def _needs(name: str, own: Resources, gpus: int, nodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The resources of a run. Default cores: the share of the run's GPUs, or all of the smallest machine.
 
     :raises ValueError: no machine has so much.
     """
-    own = recipe.own.resources
     share = own.gpus if gpus == 1 else float(gpus)
     able = [node for node in nodes if node.get("GPU", 0) >= share and node.get("CPU", 0) >= (own.cores or 1)]
     if not able:
         wanted = f"{share:g} GPUs and {own.cores or 1} cores" if share else f"{own.cores or 1} cores"
         has = "; ".join(f"{node.get('GPU', 0):g} GPUs, {node.get('CPU', 0):g} cores" for node in nodes)
-        raise ValueError(f"a run of {recipe.address} needs {wanted} on one machine, but the cluster has: {has}")
+        raise ValueError(f"{name} needs {wanted} on one machine, but the cluster has: {has}")
     cores = own.cores or min(int(node["CPU"] * (share / node["GPU"] if share else 1)) or 1 for node in able)
     return {"num_cpus": cores, **({"num_gpus": share} if share else {})}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -102,7 +102,20 @@ def refuse_profile(connection: str) -> None:
         raise SettingError.of_value("connection", connection, expected)
 
 
-def learning_rate(settings: TrainingSettings, iteration: int) -> float:
+class Cosine(Protocol):
+    """Settings of a learning rate: see `TrainingSettings`."""
+
+    @property
+    def lr(self) -> float: ...
+    @property
+    def final_lr(self) -> float: ...
+    @property
+    def warmup_iterations(self) -> int: ...
+    @property
+    def iterations(self) -> int: ...
+
+
+def learning_rate(settings: Cosine, iteration: int) -> float:
     """The learning rate of an iteration: a linear rise to lr, then a cosine, which reaches final_lr after the last one.
 
     :param iteration: counted from 0.

@@ -348,15 +348,14 @@ class TrainingRun(Generic[Point]):
         return self.losses(at_least_float32(outputs), targets)
 
     def check(self) -> None:
-        """:raises Diverged: a loss since the last point, a weight or a running statistic is not finite."""
+        """:raises Diverged: on all ranks: a loss since the last point, a weight or a statistic is not finite."""
         floats = [tensor.detach() for tensor in self.model.state_dict().values() if tensor.is_floating_point()]
         largest = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(floats, math.inf)), math.inf)
-        loss, weight = torch.stack([self.ranks.sum(self._sums)[0], largest.double()]).tolist()
-        with self.ranks.together():
-            if not math.isfinite(loss):
-                raise self._diverged("the loss")
-            if not math.isfinite(weight):
-                raise self._diverged("a weight or statistic")
+        loss, weight = torch.stack([self.ranks.sum(self._sums)[0], self.ranks.sum(largest.double())]).tolist()
+        if not math.isfinite(loss):  # on all ranks alike, which all raise
+            raise self._diverged("the loss")
+        if not math.isfinite(weight):
+            raise self._diverged("a weight or statistic")
 
     def _diverged(self, what: str) -> Diverged:
         """The error, which suggests what to try."""
@@ -410,19 +409,23 @@ class TrainingRun(Generic[Point]):
     def add_point(self) -> None:
         """Adds a point to the curve, in the first rank only.
 
-        :raises Diverged: the model's outputs for the evaluation are not finite.
+        :raises Diverged: on all ranks: the model's outputs for the evaluation are not finite.
         """
         means = [each / self._count for each in self.ranks.sum(self._sums).tolist()]
         rate = self._count / (time.monotonic() - self._point_began)
+        finite = True
         with self.ranks.together():
             if self.ranks.first:
                 try:
                     self.points.append(self.point(self, means, rate))
-                except OutputsNotFinite as error:
-                    raise self._diverged(f"the {self.evaluated_on} loss") from error
-                self.files.write_curve(self.points)
-                if self._track is not None:
-                    self._track(self.points[-1])
+                except OutputsNotFinite:
+                    finite = False
+                else:
+                    self.files.write_curve(self.points)
+                    if self._track is not None:
+                        self._track(self.points[-1])
+        if not self.ranks.min(torch.tensor(int(finite))):
+            raise self._diverged(f"the {self.evaluated_on} loss")
         self._sums.zero_()
         self._count = 0
         self._point_began = time.monotonic()

@@ -213,7 +213,7 @@ def test_mistakes_are_one_line(project: Path, monkeypatch: pytest.MonkeyPatch, c
 def test_a_run_gets_the_gpus_and_cores_that_it_needs(project: Path) -> None:
     def needs(gpus: int, *nodes: dict[str, float], resources: str = "gpus=1") -> dict[str, float]:
         (recipe,) = load_recipes(MINE, overrides=[f"resources.{each}" for each in resources.split()])
-        return sweep._needs(recipe, gpus, nodes)
+        return sweep._needs("mine", recipe.own.resources, gpus, nodes)
 
     small, large, cpu = {"CPU": 16.0, "GPU": 2.0}, {"CPU": 64.0, "GPU": 4.0}, {"CPU": 48.0}
     assert needs(0, cpu, small) == {"num_cpus": 16}
@@ -225,7 +225,7 @@ def test_a_run_gets_the_gpus_and_cores_that_it_needs(project: Path) -> None:
     with pytest.raises(ValueError) as error:
         needs(8, cpu, large)
     assert str(error.value) == (
-        "a run of mine needs 8 GPUs and 1 cores on one machine, but the cluster has: 0 GPUs, 48 cores; 4 GPUs, 64 cores"
+        "mine needs 8 GPUs and 1 cores on one machine, but the cluster has: 0 GPUs, 48 cores; 4 GPUs, 64 cores"
     )
 
 

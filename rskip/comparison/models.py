@@ -1,0 +1,96 @@
+"""Builds the model that a command names: a Hugging Face folder, a model of timm, or what your function returns."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from rskip.settings.errors import SettingError
+
+EXPECTED = "hf:FOLDER or a folder with a config.json, timm:NAME, or MODULE:FUNCTION"
+
+
+def build_named(name: str, **sizes: int) -> nn.Module:
+    """The model with random weights.
+
+    :param name: see `EXPECTED`.
+    :param sizes: `classes` and `image_size` of images, `vocab_size` and `context` of a text, as far as they are known.
+        A function gets those that it has parameters for.
+    :raises SettingError: there is no such model.
+    """
+    library, _, rest = name.partition(":")
+    if library == "timm" and rest:
+        return _of_timm(name, rest, sizes)
+    if (library == "hf" and rest) or Path(name, "config.json").is_file():
+        return _of_transformers(name, rest if library == "hf" else name, sizes)
+    if not rest:
+        raise SettingError.of_value("model", name, EXPECTED)
+    function = load_function("model", name, EXPECTED)
+    known = inspect.signature(function).parameters
+    model = function(**{size: value for size, value in sizes.items() if size in known})
+    if not isinstance(model, nn.Module):
+        expected = f"a function that returns a torch.nn.Module, not {type(model).__name__}"
+        raise SettingError.of_value("model", name, expected)
+    return model
+
+
+def load_function(setting: str, name: str, expected: str = "MODULE:FUNCTION") -> Callable[..., Any]:
+    """The function MODULE:FUNCTION, also of a module in the current folder.
+
+    :raises SettingError: there is none.
+    """
+    module, _, function = name.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingError.of_value(setting, name, f"{expected}; {error}") from error
+    finally:
+        sys.path.pop(0)
+    return found
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise SettingError("model", f"needs {name}", advice=f"pip install {name}") from error
+
+
+def _of_timm(name: str, architecture: str, sizes: dict[str, int]) -> nn.Module:
+    timm = _library("timm")
+    options = {"num_classes": sizes["classes"]} if "classes" in sizes else {}
+    try:
+        if "image_size" in sizes:
+            try:
+                sized: nn.Module = timm.create_model(architecture, img_size=sizes["image_size"], **options)
+                return sized
+            except TypeError:  # a convolutional network, which takes any size
+                pass
+        model: nn.Module = timm.create_model(architecture, **options)
+    except (RuntimeError, AssertionError) as error:
+        expected = f"timm: with a name of timm.list_models() and a size that it takes ({error})"
+        raise SettingError.of_value("model", name, expected) from error
+    return model
+
+
+def _of_transformers(name: str, folder: str, sizes: dict[str, int]) -> nn.Module:
+    transformers = _library("transformers")
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise SettingError.of_value("model", name, f"{EXPECTED}; {str(error).partition(chr(10))[0]}") from error
+    if "vocab_size" in sizes:
+        config.vocab_size = sizes["vocab_size"]
+    kind = next(iter(config.architectures or ()), None)
+    model: nn.Module = (
+        getattr(transformers, kind)(config) if kind else transformers.AutoModel.from_config(config)
+    )
+    return model
