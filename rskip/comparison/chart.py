@@ -13,7 +13,7 @@ from rskip.extras import extra
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_HEIGHT, _LINE = 3.6, 0.15  # inches of the chart, and between two names
+_HEIGHT, _LINE = 3.6, 0.19  # inches of the chart, and between two names
 _SHARE = 0.6  # of the losses' range that is shown below the first points, which are far above
 
 
