@@ -1,16 +1,36 @@
-"""SAS (`rskip.formulas.gated`), in half precision on a GPU as one autograd function."""
+"""SAS (`rskip.formulas.gated`) as one autograd function, with the compiled kernels or in half precision on a GPU."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rskip.connections.formula import FormulaConnection
-from rskip.connections.linear import Gate
-from rskip.connections.norms import LayerNorm
+from rskip.connections.linear import Gate, LinearMap
+from rskip.connections.norms import LayerNorm, under_autocast, without_autocast
+from rskip.connections.stream_kernels import (
+    Kernels,
+    address,
+    check_first_order,
+    described,
+    fused,
+    hooked,
+    kernels_for,
+    readable,
+)
+from rskip.cpu.library import Library
+from rskip.cpu.structures import Scaling, packing
 from rskip.formulas.gated import SAS
+
+_NAMES = ["hidden.weight", "hidden.bias", "output.weight", "output.bias"]  # of a gate's parameters
+_GIVEN = ("x", "f", "hidden", "bias", "v", "c", "gain", "shift")
+_FORWARD = packing(Scaling, *_GIVEN, "y", "statistics", "features", "norm", "epsilon")
+_BACKWARD = packing(
+    Scaling, *_GIVEN, "statistics", "of_y", "of_x", "of_f", "of_hidden", "of_parameters", "features", "norm", "tokens",
+    "epsilon",
+)  # fmt: skip
 
 
 class SASConnection(FormulaConnection, computes=SAS):
@@ -18,9 +38,38 @@ class SASConnection(FormulaConnection, computes=SAS):
 
     alpha_gate: Gate
     beta_gate: Gate
+    norm: nn.Module
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        if (library := kernels_for(x, f)) is not None and (gates := self._gates_for(library)) is not None:
+            return _Scale.apply(library, x, f, *map(torch.cat, gates), *fused(self.norm))
         return self._combined(x, f) if self._as_one_function(x, f) else super().combine(x, f)
+
+    def extra_repr(self) -> str:
+        library = kernels_for(next(self.parameters()).new_empty(1, self.features))
+        return f"{super().extra_repr()}, computed by {described(library if self._gates_for(library) else None)}"
+
+    def _gates_for(self, library: Kernels | None) -> list[tuple[Tensor, Tensor]] | None:
+        """`_gates`, if the compiled kernels compute y; otherwise None."""
+        if not isinstance(library, Library) or under_autocast(torch.device("cpu")) or not (gates := self._gates()):
+            return None
+        return gates if fused(self.norm)[0] and all(readable(each) for pair in gates for each in pair) else None
+
+    def _gates(self) -> list[tuple[Tensor, Tensor]] | None:
+        """α's and β's weight and bias of the hidden layer, then of the output.
+
+        None, if y is not Eq. 4, or if a gate was changed or a hook watches it.
+        """
+        if type(self.formula) is not SAS or hasattr(self, "gamma_gate") or not hasattr(self, "norm"):
+            return None
+        gates = self.alpha_gate, self.beta_gate
+        parameters = [dict(gate.named_parameters()) for gate in gates]
+        modules = [each for gate in gates for each in gate.modules()]
+        if any(type(each) not in (Gate, LinearMap) or hooked(each) for each in modules) or hooked(self.norm):
+            return None
+        if any(list(each) != _NAMES for each in parameters):
+            return None
+        return list(zip(*(each.values() for each in parameters), strict=True))
 
     def _as_one_function(self, x: Tensor, f: Tensor) -> bool:
         """Whether to use `SASFunction`: formula and types match, memory traffic dominates, and no hook is registered.
@@ -29,23 +78,57 @@ class SASConnection(FormulaConnection, computes=SAS):
         """
         if x.device.type == "cpu" or torch.compiler.is_compiling():
             return False
-        if x.dtype not in (torch.bfloat16, torch.float16) or x.dtype != f.dtype:
+        if x.dtype not in (torch.bfloat16, torch.float16) or x.dtype != f.dtype or self._gates() is None:
             return False
-        norm = getattr(self, "norm", None)
-        if self.alpha_gate.hidden is None or hasattr(self, "gamma_gate") or not isinstance(norm, LayerNorm):
+        norm = self.norm
+        if not isinstance(norm, LayerNorm) or norm.bias is None:
             return False
-        if norm.bias is None:
-            return False
-        modules = self.alpha_gate, self.beta_gate, norm
-        hooked = any(module._forward_hooks or module._forward_pre_hooks for module in modules)
-        return self.feature_dim == -1 and norm.weight.dtype == x.dtype and not hooked
+        return self.feature_dim == -1 and norm.weight.dtype == x.dtype
 
     def _combined(self, x: Tensor, f: Tensor) -> Tensor:
-        norm, (alpha, beta) = self.norm, (dict(gate.named_parameters()) for gate in (self.alpha_gate, self.beta_gate))
-        assert isinstance(norm, LayerNorm)
-        names = "hidden.weight", "hidden.bias", "output.weight", "output.bias"
-        gates = [torch.cat([alpha[name], beta[name]]) for name in names]
-        return SASFunction.apply(x, f, *gates, norm.weight, norm.bias, norm.eps)
+        norm, gates = self.norm, self._gates()
+        assert isinstance(norm, LayerNorm) and gates is not None
+        return SASFunction.apply(x, f, *map(torch.cat, gates), norm.weight, norm.bias, norm.eps)
+
+
+class _Scale(torch.autograd.Function):
+    """As `SASFunction`, with the compiled kernels for all but the products, which need no [x; f]."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, library: Library, x: Tensor, f: Tensor, weight: Tensor, bias: Tensor, v: Tensor, c: Tensor, *norm: Any
+    ) -> Tensor:
+        x, f, features, (kind, epsilon, gain, shift) = x.contiguous(), f.contiguous(), x.size(-1), norm
+        hidden = x.view(-1, features) @ weight[:, :features].t()
+        hidden.addmm_(f.view(-1, features), weight[:, features:].t())
+        tokens, y = len(hidden), torch.empty_like(x)
+        statistics = x.new_empty(tokens, 4)
+        given = x, f, hidden, bias, v, c, gain, shift
+        arguments = _FORWARD.pack(*map(address, given), y.data_ptr(), statistics.data_ptr(), features, kind, epsilon)
+        library.scale(arguments, tokens, work=8 * x.numel())
+        ctx.library, ctx.norm = library, (kind, epsilon)
+        ctx.save_for_backward(statistics, weight, *given)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        statistics, weight, *given = ctx.saved_tensors
+        check_first_order()
+        x, f, hidden, *parameters = given
+        of_y, features, tokens, (kind, epsilon) = gradients[0].contiguous(), x.size(-1), len(hidden), ctx.norm
+        of_x, of_f, of_hidden = torch.empty_like(x), torch.empty_like(f), torch.empty_like(hidden)
+        of_parameters = x.new_empty(6 * features + 2)
+        results = statistics, of_y, of_x, of_f, of_hidden, of_parameters
+        arguments = _BACKWARD.pack(*map(address, given), *map(address, results), features, kind, tokens, epsilon)
+        ctx.library.scale_gradient(arguments, tokens, work=8 * x.numel())
+        of_weight = torch.empty_like(weight)
+        with without_autocast(x.device):
+            for each, of_each, columns in ((x, of_x, slice(features)), (f, of_f, slice(features, None))):
+                of_each.view(tokens, -1).addmm_(of_hidden, weight[:, columns])
+                torch.mm(of_hidden.t(), each.view(tokens, -1), out=of_weight[:, columns])
+        parts = of_parameters.split([2 * features, 2 * features, 2, features, features])
+        found = [None if own is None else part.view_as(own) for part, own in zip(parts, parameters, strict=True)]
+        return None, of_x, of_f, of_weight, *found[:3], None, None, *found[3:]
 
 
 class SASFunction(torch.autograd.Function):

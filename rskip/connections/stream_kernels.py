@@ -138,13 +138,18 @@ def readable(weight: Tensor) -> bool:
     return weight.dtype == torch.float32 or (weight.is_cuda or _interpreted) and weight.dtype in _TRITON_TYPES
 
 
+def hooked(module: nn.Module) -> bool:
+    own = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    return bool(own)
+
+
 def fused(norm: Any) -> Norm:
     """What the kernels need of a normalisation of the last dimension; `UNFUSED` if only the module can compute it."""
     kind = _KINDS.get(type(norm), NO_NORM)
     weight = norm._parameters.get("weight") if kind else None
     if weight is None or norm.feature_dim != -1 or not readable(weight):
         return UNFUSED
-    if norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks:
+    if hooked(norm):
         return UNFUSED
     return kind, norm.eps, weight, norm._parameters.get("bias")
 

@@ -213,6 +213,12 @@ class Attending(Arguments):
     _structure, _pointers, _fields_ = _stated("attending")
 
 
+class Scaling(Arguments):
+    """Self-adaptive scaling, with its gradients."""
+
+    _structure, _pointers, _fields_ = _stated("scaling")
+
+
 class Operation(Arguments):
     """A kernel and its arguments."""
 

@@ -18,7 +18,7 @@ SPECS = [
     "mhc", "mhc+rms", "mhc:residual=identity,gate_eps=0.01", "mhc:streams=2,iterations=3,magnitude=1.5",
     "mhc:streams=8", "mhc:reads=previous", "mhc_lite", "mhc_lite:streams=2", "hyper", "hyper+rms:streams=8", "frac",
     "frac+rms:parts=2",
-    "attnres", "attnres+rms",
+    "attnres", "attnres+rms", "sas", "sas+rms:host=prenorm",
 ]  # fmt: skip
 SHAPES = [(3, 5, 64), (37, 64), (1, 128)]
 
@@ -55,7 +55,8 @@ def computed(model, x, scale=1.0):
 def calls(monkeypatch):
     """The names of the kernels that ran."""
     library, made = find_library().library, []
-    for name in ("read_streams", "write_streams", "attend_depth", "read_streams_gradient", "attend_depth_gradient"):
+    names = "read_streams", "write_streams", "attend_depth", "read_streams_gradient", "attend_depth_gradient"
+    for name in (*names, "scale", "scale_gradient"):
         kernel = getattr(library, name)
 
         def noted(*given, name=name, kernel=kernel, **work):
@@ -81,14 +82,14 @@ def test_values_and_gradients_are_those_of_double_precision(spec, shape, calls):
         assert (ours - exact).abs().max() <= bound, name
 
 
-@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres"])
+@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres", "sas"])
 def test_without_gradients_the_values_are_the_same(spec):
     model, x = Model(spec, 64), torch.randn(5, 64)
     with torch.no_grad():
         assert torch.equal(model(x), model(x.requires_grad_()).detach())
 
 
-@pytest.mark.parametrize("spec", ["mhc", "hyper", "frac", "attnres"])
+@pytest.mark.parametrize("spec", ["mhc", "hyper", "frac", "attnres", "sas"])
 def test_a_strided_input_and_gradient(spec):
     model, x = Model(spec, 64), torch.randn(64, 3, 5)
     contiguous = computed(model, x.permute(2, 1, 0).contiguous())
@@ -99,20 +100,20 @@ def test_a_strided_input_and_gradient(spec):
     assert all(torch.equal(each.grad, known) for each, known in zip(model.parameters(), contiguous[2:], strict=True))
 
 
-@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres"])
+@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres", "sas"])
 def test_gradients_of_gradients_are_refused(spec):
     x = torch.randn(3, 64, requires_grad=True)
     with pytest.raises(RuntimeError, match="RSKIP_KERNELS=0"):
         torch.autograd.grad(Model(spec, 64)(x).sum(), x, create_graph=True)
 
 
-@pytest.mark.parametrize("spec", ["mhc", "hyper", "attnres"])
+@pytest.mark.parametrize("spec", ["mhc", "hyper", "attnres", "sas"])
 def test_large_gradients_stay_finite(spec):
     found = computed(Model(spec, 64), torch.randn(7, 64), scale=1e30)
     assert all(each.isfinite().all() for each in found)
 
 
-@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres"])
+@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres", "sas"])
 def test_threads_change_no_bit(spec):
     connection, x = Model(spec, 128).residuals[1].ffn.connection, torch.randn(2048, 128)
     state = Model(spec, 128).residuals.enter(x)
@@ -131,15 +132,16 @@ def test_threads_change_no_bit(spec):
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
-def test_several_threads_at_once():
-    models, x = [Model("mhc", 64) for _ in range(8)], torch.randn(9, 64)
-    expected = computed(Model("mhc", 64), x)
+@pytest.mark.parametrize("spec", ["mhc", "sas"])
+def test_several_threads_at_once(spec):
+    models, x = [Model(spec, 64) for _ in range(8)], torch.randn(9, 64)
+    expected = computed(Model(spec, 64), x)
     with ThreadPoolExecutor(8) as pool:
         for found in pool.map(lambda model: computed(model, x), models):
             assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("spec", ["mhc", "hyper", "frac", "attnres"])
+@pytest.mark.parametrize("spec", ["mhc", "hyper", "frac", "attnres", "sas"])
 def test_pytorch_computes_what_the_kernels_do_not(spec, calls, monkeypatch):
     model, x = Model(spec, 32), torch.randn(3, 32)
     torch.func.vmap(model)(x.unsqueeze(0))

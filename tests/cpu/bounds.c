@@ -25,6 +25,9 @@ void rskip_map8(const struct linear8 *, int64_t, int64_t);
 void rskip_pack8(const struct packing *);
 int64_t rskip_packed_bytes8(int64_t, int64_t);
 int64_t rskip_largest_weight(void);
+void rskip_scale(const struct scaling *, int64_t, int64_t);
+void rskip_scale_gradient(const struct scaling *, int64_t, int64_t);
+int64_t rskip_chunk(void);
 int rskip_open_slots(int32_t *, int64_t, int64_t, int64_t, int64_t, int64_t, uint8_t *);
 void rskip_reorder_slots(const int32_t *, int32_t *, const int64_t *, const int64_t *, int64_t, int64_t, int64_t, int64_t, int64_t);
 
@@ -127,6 +130,19 @@ static void loss(int64_t rows, int64_t words, int type) {
     done();
 }
 
+static void scaling(int64_t rows, int64_t features, int64_t threads) {
+    const int64_t of_rows = rows * features;
+    struct scaling s = {
+        .x = room(of_rows, 4), .f = room(of_rows, 4), .hidden = room(2 * of_rows, 4), .bias = room(2 * features, 4), .v = room(2 * features, 4),
+        .c = room(2, 4), .gain = room(features, 4), .shift = threads > 1 ? room(features, 4) : NULL, .y = room(of_rows, 4),
+        .statistics = room(4 * rows, 4), .of_y = room(of_rows, 4), .of_x = room(of_rows, 4), .of_f = room(of_rows, 4),
+        .of_hidden = room(2 * of_rows, 4), .of_parameters = room(6 * features + 2, 4), .features = features,
+        .norm = threads > 1 ? LAYER_NORM : RMS_NORM, .tokens = rows, .epsilon = 1e-5};
+    rskip_scale(&s, rows, threads);
+    rskip_scale_gradient(&s, rows, threads);
+    done();
+}
+
 /* library.c calls this in place of pthread_create. Every second thread fails to start. */
 int create_or_refuse(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *given) {
     static int calls;
@@ -156,6 +172,7 @@ int main(void) {
                     rows(i % 17 + 1, sizes[i], sizes[j], type);
                     vocabulary(i % 5 + 1, sizes[i] * sizes[j], type);
                     loss(i % 3 + 1, sizes[j], type);
+                    if (type == FLOAT32 && j < 3) scaling(sizes[i], rskip_chunk() * (j + 1), j + 1);
                 }
         }
         puts(rskip_instructions());

@@ -27,6 +27,7 @@ from rskip.cpu.linear import native_linear  # noqa: E402
 from rskip.cpu.loss import cross_entropy_, log_softmax  # noqa: E402
 from rskip.cpu.packing import PackedMap, PackedMap8  # noqa: E402
 from rskip.generation import SearchOptions, SpecialTokens, find_search  # noqa: E402
+from rskip.nn import Residuals  # noqa: E402
 from rskip.transformer import Transformer, TransformerConfig  # noqa: E402
 from rskip.transformer.encoder import Memory  # noqa: E402
 
@@ -128,7 +129,16 @@ def eight_bits() -> None:
     native_linear(library, PackedMap8(library, weight, torch.rand(len(weight)), bias), x)
 
 
-CALLED = [translate, translate, search, search, linear_maps, losses]
+def train() -> None:
+    spec, features = draw.choice(["sas", "sas+rms", "mhc", "hyper", "frac", "attnres"]), draw.choice([32, 64, 36])
+    residuals = Residuals(spec, features, layers=1)
+    state = residuals.enter(tensor(draw.randint(0, 9), draw.randint(1, 9), features).requires_grad_())
+    for block in (residuals[0].attention, residuals[0].ffn):
+        state = block(state, torch.tanh)
+    residuals.leave(state).square().sum().backward()
+
+
+CALLED = [translate, translate, search, search, linear_maps, losses, train]
 CALLED += [eight_bits] if library.largest_weight else []
 outcomes: Counter[str] = Counter()
 for _ in range(calls):

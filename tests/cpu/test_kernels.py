@@ -356,7 +356,7 @@ def test_no_argument_of_a_python_entry_point_makes_a_kernel_read_or_write_elsewh
     command = [sys.executable, str(ROOT / "tests/cpu/random_calls.py"), str(tmp_path), "1000"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
-    for entry in ("translate", "search", "linear_maps", "losses", "eight_bits"):
+    for entry in ("translate", "search", "linear_maps", "losses", "eight_bits", "train"):
         assert f"'{entry} done'" in done.stdout and f"'{entry} refused'" in done.stdout, done.stdout
 
 

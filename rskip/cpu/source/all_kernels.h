@@ -15,8 +15,10 @@
 #include "int8.h"
 #include "streams.h"
 #include "depth.h"
+#include "scaling.h"
 
 const struct kernels KERNELS = {attend, residual, map, embed, join, gate, normalise, best, bound, scan, weigh,
                                 cross_entropy, log_softmax, log_softmax_gradient, pack, packed_bytes, map8,
                                 map8_block, pack8, packed_bytes8, read_streams, read_streams_gradient,
-                                read_streams_columns, write_streams, write_streams_gradient, attend_depth, attend_depth_gradient, CHUNK, LARGEST_WEIGHT, LARGEST};
+                                read_streams_columns, write_streams, write_streams_gradient, attend_depth, attend_depth_gradient,
+                                scale, scale_gradient, CHUNK, LARGEST_WEIGHT, LARGEST};

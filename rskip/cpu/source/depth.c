@@ -4,8 +4,6 @@
 
 #include "library.h"
 
-#define BLOCKS 64 /* of tokens, whose sums are added in their order, so that the number of threads changes nothing */
-
 static void attend_share(const void *a, int64_t first, int64_t last) { chosen->attend_depth(a, first, last); }
 static void gradient_share(const void *a, int64_t first, int64_t last) { chosen->attend_depth_gradient(a, first, last); }
 

@@ -235,6 +235,23 @@ struct attending {
     double key_epsilon, epsilon;
 };
 
+/* Self-adaptive scaling: y = αx + βf + (1-α)(1-β)·norm(x + f), where α and β are σ(tanh(hidden + bias)·v + c). PyTorch
+   computes `hidden`, which is a product. */
+struct scaling {
+    const float *x, *f;            /* (N, C) */
+    float *hidden;                 /* (N, 2, C), becomes its tanh */
+    const float *bias, *v, *c;     /* (2, C), (2, C) and (2) */
+    const float *gain, *shift;     /* (C) of the norm; the shift may be null */
+    float *y;                      /* (N, C) */
+    float *statistics;             /* (N, 4) mean and reciprocal deviation of x + f, α, β */
+    const float *of_y;
+    float *of_x, *of_f, *of_hidden; /* without what the product gives to x and f */
+    float *of_parameters;          /* in the order above */
+    float *partial;                /* of scaling.c */
+    int64_t features, norm, tokens, tokens_per_block;
+    double epsilon;
+};
+
 /* Kernels that are run one after the other, on each sentence or on the rows of its K beams. */
 enum { ATTEND = 0, RESIDUAL = 1, MAP = 2, EMBED = 3, MAP8 = 4, JOIN = 5, GATE = 6 };
 struct operation {
@@ -327,6 +344,8 @@ struct kernels {
     void (*write_streams_gradient)(const struct writing *, int64_t first, int64_t last);
     void (*attend_depth)(const struct attending *, int64_t first, int64_t last);
     void (*attend_depth_gradient)(const struct attending *, int64_t first, int64_t last);
+    void (*scale)(const struct scaling *, int64_t first, int64_t last);
+    void (*scale_gradient)(const struct scaling *, int64_t first, int64_t last);
     int64_t chunk;          /* numbers that these kernels take at once */
     int64_t largest_weight; /* of 8 bits, that products with 8-bit rows are exact of; 0 without such products */
     int64_t largest_row;    /* the largest number that a row is converted to */

@@ -19,6 +19,7 @@ static const struct field layout[] = {
     SIZE(seen), SIZE(attention), SIZE(residual), SIZE(linear), SIZE(packing),
     SIZE(embedding), SIZE(cross_entropy), SIZE(log_softmax), SIZE(linear8), SIZE(joining), SIZE(gating), SIZE(search_settings),
     SIZE(hypothesis), SIZE(search_view), SIZE(decoding), SIZE(operation), SIZE(program), SIZE(reading), SIZE(writing), SIZE(attending),
+    SIZE(scaling),
 };
 
 /* The fields; `count` receives their number. */
