@@ -11,7 +11,7 @@ from rskip.connections.connection import Connection, Mixing, Resettable, StackCo
 from rskip.connections.depth_kernels import attend
 from rskip.connections.hyper import weighted_sums
 from rskip.connections.norms import Normalisation, RMSNorm, at_least_float32, build_norm, without_autocast
-from rskip.connections.stream_kernels import UNFUSED, fused, kernels_for, readable
+from rskip.connections.stream_kernels import UNFUSED, Kernels, described, fused, kernels_for, readable
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
@@ -49,15 +49,23 @@ class DepthAttention(Resettable):
         found = found[..., 0, :] if self.query.dim() == 2 else found
         return found if self.values == "raw" else found * root
 
+    def extra_repr(self) -> str:
+        return f"computed by {described(self._library(self.query.new_empty(1, self.query.size(-1))))}"
+
+    def _library(self, *values: Tensor) -> Kernels | None:
+        """The kernels, if they take the values and compute this attention."""
+        if self.query.dim() > 1 or self.values == "rms" or not fused(self.norm)[0] or not readable(self.query):
+            return None
+        return kernels_for(*values)
+
     def attend(
         self, values: tuple[Tensor, ...], closing: Normalisation | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """h, or its normalised values, and the values for later readings."""
-        library = kernels_for(*values)
-        key_norm, one = fused(self.norm), self.query.dim() == 1 and self.values == "raw"
-        if library and one and key_norm[0] and readable(self.query):
+        library = self._library(*values)
+        if library:
             norm = UNFUSED if closing is None else fused(closing)
-            h, values = attend(library, norm, self.query, key_norm, values)
+            h, values = attend(library, norm, self.query, fused(self.norm), values)
             return h if closing is None or norm[0] else closing(h), values
         h = self(values)
         return h if closing is None else closing(h), values

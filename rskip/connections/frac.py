@@ -11,8 +11,10 @@ from rskip.connections.connection import Connection, State
 from rskip.connections.hyper import SMALL, weighted_sums
 from rskip.connections.norms import build_norm
 from rskip.connections.stream_kernels import (
+    Kernels,
     Parameters,
     Reads,
+    described,
     dynamic_reading,
     library_for,
     read_streams,
@@ -80,9 +82,16 @@ class FracConnection(Connection):
         m = self.count
         return dynamic_reading(self, self._modules["part_norm"], "part_weights", "", streams=m, parts=m)
 
+    def extra_repr(self) -> str:
+        library = self._library(self.part_weights.new_empty(1, self.features))
+        return f"{super().extra_repr()}, computed by {described(library if self.kernel_reading() else None)}"
+
+    def _library(self, x: Tensor) -> Kernels | None:
+        return library_for(self._split(x)) if self.feature_dim == -1 else None
+
     def before(self, state: State) -> tuple[Tensor, State]:
         assert isinstance(state, Tensor)
-        library = library_for(self._split(state)) if self.feature_dim == -1 else None
+        library = self._library(state)
         if library and (found := self.kernel_reading()):
             return read_streams(library, found, self.norm, self._split(state))
         return super().before(state)

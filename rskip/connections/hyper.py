@@ -18,6 +18,7 @@ from rskip.connections.sinkhorn import sinkhorn
 from rskip.connections.stream_kernels import (
     MANIFOLD,
     RMS_NORM,
+    Kernels,
     Parameters,
     Reads,
     described,
@@ -128,8 +129,11 @@ class StreamsConnection(Connection):
 
     def extra_repr(self) -> str:
         parameter = next(self.parameters())
-        library = library_for(parameter.new_empty(1, self.streams, self.features)) if self.kernel_reading() else None
-        return f"{super().extra_repr()}, computed by {described(library)}"
+        library = self._library(parameter.new_empty(1, self.streams, self.features))
+        return f"{super().extra_repr()}, computed by {described(library if self.kernel_reading() else None)}"
+
+    def _library(self, streams: Tensor) -> Kernels | None:
+        return library_for(streams)
 
     def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:
         """α and R, concatenated (..., n, 1 + n), and β (..., n, 1), for h (..., n, C). Only α, if R is the identity."""
@@ -150,7 +154,7 @@ class StreamsConnection(Connection):
 
     def before(self, state: State) -> tuple[Tensor, State]:
         streams = streams_of(state, self)
-        library = library_for(streams)
+        library = self._library(streams)
         if library and (found := self.kernel_reading()):
             return read_streams(library, found, self.norm, streams, self.recomputed)
         weights, outputs = self.weights(streams)
@@ -416,13 +420,17 @@ class ManifoldHyperConnection(ManifoldStreams):
     def kernel_reading(self) -> tuple[Reads, Parameters] | None:
         return self._reading()
 
+    def _library(self, streams: Tensor) -> Kernels | None:
+        library = library_for(streams)
+        return library if self.reads == "own" or isinstance(library, Library) else None  # Triton has no such kernel
+
     def before(self, state: State) -> tuple[Tensor, State]:
         if self.reads == "own":
             return super().before(state)
         streams, reads = tensors(state, self, 2)
         tensors(state[:1], self)  # the first α never requires gradients, so it does not tell whether any are lost
-        library = library_for(streams)
-        if isinstance(library, Library) and (found := self.kernel_reading()):
+        library = self._library(streams)
+        if library and (found := self.kernel_reading()):
             x, kept = read_streams(library, found, self.norm, streams, self.recomputed, reads)
             return x, (*kept, kept[1][..., : self.streams])
         weights, outputs = self.weights(streams)

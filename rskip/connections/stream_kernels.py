@@ -107,6 +107,11 @@ def described(library: Kernels | None) -> str:
     return "Triton" if isinstance(library, TritonKernels) else f"kernels ({library.instructions})"
 
 
+def on_triton(tensor: Tensor) -> bool:
+    """Whether Triton's kernels, rather than the compiled ones, are for such tensors."""
+    return tensor.is_cuda or _interpreted
+
+
 def library_for(h: Tensor) -> Kernels | None:
     """The kernels, if they take these streams (..., n, C); otherwise None."""
     return kernels_for(h) if h.size(-2) in STREAMS else None
@@ -114,7 +119,7 @@ def library_for(h: Tensor) -> Kernels | None:
 
 def kernels_for(*tensors: Tensor) -> Kernels | None:
     """The kernels, if they take these tensors (..., C); otherwise None."""
-    device, triton = tensors[0].device, tensors[0].is_cuda or _interpreted
+    device, triton = tensors[0].device, on_triton(tensors[0])
     for each in tensors:
         if each.dtype not in _TRITON_TYPES if triton else each.dtype != torch.float32:
             return None
@@ -135,7 +140,7 @@ def kernels_for(*tensors: Tensor) -> Kernels | None:
 
 def readable(weight: Tensor) -> bool:
     """Whether the kernels read weights of this type."""
-    return weight.dtype == torch.float32 or (weight.is_cuda or _interpreted) and weight.dtype in _TRITON_TYPES
+    return weight.dtype == torch.float32 or on_triton(weight) and weight.dtype in _TRITON_TYPES
 
 
 def hooked(module: nn.Module) -> bool:
@@ -269,7 +274,7 @@ def read_streams(
 
 def write_streams(h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
     """The streams (..., n, C) after the branch, from its output f (..., qC)."""
-    triton = h.is_cuda or _interpreted
+    triton = on_triton(h)
     library = find_triton() if triton else find_library().library
     assert library is not None
     f = (f if triton else f.to(h.dtype)).contiguous()

@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from rskip.connections import hyper, stream_kernels
+from rskip.connections import build_connection, hyper, stream_kernels
+from rskip.connections.formula import connection_of
 from rskip.cpu import find_library
+from rskip.formulas import SAS, F, Norm, X
 from rskip.nn import Residuals
 
 pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels were not compiled")
@@ -210,7 +212,36 @@ def _with_recomputation(spec, recompute):
     return len(states), [x.grad, *(each.grad for each in residuals.parameters())]
 
 
-def test_a_module_says_what_computes(monkeypatch):
-    connection = Residuals("hyper", 32, layers=1)[0].ffn
+@pytest.mark.parametrize("spec", ["hyper", "frac", "attnres", "sas", "mhc:reads=previous"])
+def test_a_module_says_what_computes(spec, monkeypatch):
+    connection = Residuals(spec, 128, layers=1)[0].ffn
     assert f"computed by kernels ({find_library().library.instructions})" in repr(connection)
-    assert "computed by PyTorch" in repr(connection.double()) and "PyTorch" in repr(Residuals("hyper", 33, layers=1))
+    assert "computed by PyTorch" in repr(Residuals(spec, 132, layers=1)[0].ffn)
+    monkeypatch.setattr(stream_kernels, "_interpreted", True)
+    has_triton_kernel = stream_kernels.find_triton() and spec in ("hyper", "frac", "attnres")
+    assert f"computed by {'Triton' if has_triton_kernel else 'PyTorch'}" in repr(connection)
+    assert "computed by PyTorch" in repr(connection.double())
+
+
+class _Weaker(SAS):
+    """Another formula with SAS's members."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        (alpha, _), (beta, _), *_ = self.y.parts
+        self.y = alpha * X + beta * F + Norm("norm", "ln", X + F)
+
+
+def test_sas_with_another_formula_or_changed_gates_or_autocast_is_computed_by_pytorch(calls):
+    x, seen = torch.randn(5, 32), []
+    connection = build_connection("sas", 32)
+    connection.alpha_gate.output.register_forward_hook(lambda *given: seen.append(given))
+    connection(x, x)
+    other = connection_of(_Weaker(norm="ln"), 32, -1)
+    other(x, x)
+    changed = build_connection("sas", 32)
+    nn.utils.parametrizations.weight_norm(changed.beta_gate.hidden)
+    changed(x, x)
+    with torch.autocast("cpu"):
+        build_connection("sas", 32)(x, x)
+    assert len(seen) == 1 and calls == []

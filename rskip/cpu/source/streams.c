@@ -133,10 +133,11 @@ EXPORT void rskip_read_streams_gradient(const struct reading *given, int64_t cou
     a->deltas = room(a->tokens * values);
     a->of_values = room(a->tokens * values);
     a->of_scales = room(a->tokens * 3);
-    a->of_norm = zeros(groups * 2 * inputs);
+    const int64_t normed = a->norm ? groups : 0;
+    a->of_norm = zeros(normed * 2 * inputs);
     in_threads(gradient_share, a, groups, threads);
     in_threads(columns_share, a, row / chunk, threads);
-    for (int64_t group = 1; group < groups; group++)
+    for (int64_t group = 1; group < normed; group++)
         for (int64_t c = 0; c < 2 * inputs; c++) a->of_norm[c] += a->of_norm[group * 2 * inputs + c];
     if (a->norm) memcpy(a->of_gain, a->of_norm, inputs * sizeof(float));
     if (a->of_shift) memcpy(a->of_shift, a->of_norm + inputs, inputs * sizeof(float));

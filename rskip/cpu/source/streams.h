@@ -407,7 +407,7 @@ INLINE void read_gradient_blocks(const struct reading *a, int64_t first, int64_t
     float *of_mix = (float *)(lines + 4 * a->iterations * n), *of_s = of_mix + LANES * a->width;
     for (int64_t token = first; token < last; token += LANES) {
         const int64_t count = last - token < LANES ? last - token : LANES;
-        float *of_norm = a->of_norm + token / LANES * 2 * inputs;
+        float *of_norm = a->of_norm + (a->norm ? token / LANES * 2 * inputs : 0);
         for (int64_t t = 0; t < count; t++) input_gradient(a, token + t, of_s, of_mix + t * a->width, of_norm, n, q);
         if (a->form == MANIFOLD) manifold_gradient(a, token, count, of_mix, lines, n);
         else tanh_gradient(a, token, count, of_mix, n, q);
