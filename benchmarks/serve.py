@@ -12,10 +12,6 @@ and appends the result to study/results/benchmarks/serve.jsonl.
 With --endurance it only sends requests, and prints memory, speed and errors of each 5,000:
 
     python benchmarks/serve.py --sentences FILE --endurance --requests 100000
-
-With --processes it compares numbers of worker processes that share the threads:
-
-    python benchmarks/serve.py --sentences FILE --processes --rounds 5 --count 300
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ import gzip
 import json
 import os
 import random
+import re
 import statistics
 import sys
 import tempfile
@@ -56,10 +53,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--requests", type=int, default=20_000, help="requests while memory is watched")
     parser.add_argument("--endurance", action="store_true", help="only watch the memory over --requests")
-    parser.add_argument("--processes", action="store_true", help="only compare numbers of worker processes")
     parser.add_argument("--malformed", type=int, default=10_000, help="malformed requests")
     parser.add_argument("--batch-wait", type=float, default=ServerSettings().batch_wait)
-    parser.add_argument("--workers", type=int, default=ServerSettings().workers, help="worker processes; 0 for none")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
     parser.add_argument("--quick", action="store_true", help="few sentences and requests, without a record")
     parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/serve.jsonl"))
@@ -95,7 +90,7 @@ def serve(args: argparse.Namespace) -> None:
 
 def started(args: argparse.Namespace, system: str, folder: Path | None) -> AbstractContextManager[tuple[int, int]]:
     """A server with the command's settings."""
-    return server(system, MODEL, folder, threads=args.threads, workers=args.workers, batch_wait=args.batch_wait)
+    return server(system, MODEL, folder, threads=args.threads, batch_wait=args.batch_wait)
 
 
 def measure_speed(args: argparse.Namespace, sentences: list[str], folder: Path) -> list[dict[str, Any]]:
@@ -126,21 +121,6 @@ def loads(port: int, sentences: list[str], clients: Iterable[int]) -> Iterator[t
         load = send(port, translate_requests(few), count)
         assert {*load.statuses} == {200}
         yield count, round(len(few) / load.seconds, 1), load
-
-
-def compare_processes(args: argparse.Namespace, sentences: list[str]) -> dict[str, Any]:
-    """Requests per second of each number of workers and clients. The workers of a server share the threads."""
-    speed: dict[tuple[int, int, int], list[float]] = {}
-    for _ in range(args.rounds):
-        for workers, threads in ((0, args.threads), (1, args.threads), (args.threads, 1)):
-            with server("ours float32", MODEL, None, threads=threads, workers=workers, batch_wait=0) as (port, _):
-                for clients, per_second, _ in loads(port, sentences, CLIENTS[:3]):
-                    speed.setdefault((workers, threads, clients), []).append(per_second)
-    names = ("workers", "threads", "clients")
-    rows = [{**dict(zip(names, setting, strict=True)), "per_second": each} for setting, each in speed.items()]
-    for row in rows:
-        print(json.dumps({**row, "median": statistics.median(row["per_second"])}))
-    return {"processes": rows}
 
 
 def offline(args: argparse.Namespace, system: str, folder: Path, sentences: list[str]) -> dict[str, float]:
@@ -228,21 +208,11 @@ def malformed(rng: random.Random) -> bytes:
     return post("/v1/translate", rng.choice(bodies), rng.choice(["application/json"] * 9 + ["text/plain"]))
 
 
-def resident(process: int) -> dict[str, float]:
-    """Memory of the server's processes in MB: resident memory in which a page that several share counts once, and
-    the memory that the server and its workers don't share."""
-    found = {"all": 0.0, "private": 0.0}
-    for each in (process, *children(process)):
-        content = Path(f"/proc/{each}/smaps_rollup").read_text()
-        sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 / 1e6 for line in content.splitlines()[1:]}
-        found["all"] += sizes["Pss"]
-        found["private"] += sizes["Private_Clean"] + sizes["Private_Dirty"]
-    return {name: round(size, 1) for name, size in found.items()}
-
-
-def children(process: int) -> list[int]:
-    """The child processes of a process."""
-    return [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
+def resident(process: int) -> float:
+    """The server's resident memory in MB."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    assert found is not None
+    return round(int(found[1]) * 1024 / 1e6, 1)
 
 
 def main() -> None:
@@ -256,12 +226,8 @@ def main() -> None:
     with opened(args.sentences, "rt", encoding="utf-8") as file:
         sentences = file.read().splitlines()[: 64 if args.quick else 1000]
     if args.endurance:
-        found = {"threads": args.threads, "workers": args.workers, **endure(args, sentences)}
+        found = {"threads": args.threads, **endure(args, sentences)}
         append_record(Path(os.devnull) if args.quick else args.output, "serve endurance", found)
-        return
-    if args.processes:
-        found = {"rounds": args.rounds, "count": args.count, **compare_processes(args, sentences[: args.count])}
-        append_record(Path(os.devnull) if args.quick else args.output, "serve processes", found)
         return
     from rskip.cli.main import main as rskip
 
@@ -273,7 +239,7 @@ def main() -> None:
             "rounds": args.rounds,
             "threads": args.threads,
             "count": args.count,
-            "settings": {"batch_wait": args.batch_wait, "workers": args.workers},
+            "settings": {"batch_wait": args.batch_wait},
             "speed": rows,
             "ratios": ratios(rows),
             "different": compare(args, sentences, folder),

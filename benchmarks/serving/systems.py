@@ -53,18 +53,16 @@ class CTranslate2Translator(Translator):
 
 @contextmanager
 def server(
-    system: str, model: Path, folder: Path | None, *, threads: int, workers: int, batch_wait: float
+    system: str, model: Path, folder: Path | None, *, threads: int, batch_wait: float
 ) -> Iterator[tuple[int, int]]:
     """The port and the process id of a server that runs within the block.
 
     :param folder: the model in CTranslate2's format.
-    :param threads: of each worker.
     """
     name, precision = system.split()
     settings = ["--threads", str(threads), "--batch-wait", str(batch_wait)]
     if name == "ours":
         command = ["-m", "rskip", "serve", "--model", str(model), "--precision", precision, "--port", "0", "--quiet"]
-        command += ["--workers", str(workers)]
     else:
         command = [str(BENCHMARK), "--serve", system, "--folder", str(folder)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}

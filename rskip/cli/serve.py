@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "multilingual models that name none")  # fmt: skip
     parser.add_argument("--target-lang", metavar="LANG", help="target language, likewise")
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="CPU threads of each worker (default: the workers share the cores)"
+        "--threads", type=int, metavar="N", help="CPU threads (default: all cores)"
     )
     add_options(parser.add_argument_group("batches and limits"), ServerSettings)
 

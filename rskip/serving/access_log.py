@@ -33,7 +33,7 @@ def note(request: Request, texts: list[str] | None = None, **facts: Any) -> None
 
 
 class AccessLog:
-    """ASGI middleware.
+    """ASGI middleware. It also answers HEAD as GET without a body, and paths with "/" at their end as without.
 
     :param write: called with each line; None: no log.
     :param with_texts: also write the texts of requests.
@@ -47,23 +47,27 @@ class AccessLog:
             await self.app(scope, receive, send)
             return
         start, status = time.monotonic(), 500
+        method = scope["method"]
+        inner = {**scope, "method": "GET" if method == "HEAD" else method, "path": _path(scope)}
 
         async def send_noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+            elif method == "HEAD":
+                message = {**message, "body": b""}
             await send(message)
 
-        scope[_FACTS] = {}
+        inner[_FACTS] = {}
         try:
-            await self.app(scope, receive, send_noted)
+            await self.app(inner, receive, send_noted)
         except Exception:  # the client has its answer
             _LOG.exception("a request failed")
         finally:
-            self._finish(scope, status, time.monotonic() - start)
+            self._finish(inner, method, status, time.monotonic() - start)
 
-    def _finish(self, scope: Scope, status: int, seconds: float) -> None:
-        route, method = getattr(scope.get("route"), "path", "other"), scope["method"]
+    def _finish(self, scope: Scope, method: str, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "other")
         method = method if method in ("GET", "POST", "HEAD", "OPTIONS") else "other"
         self.metrics.answered(route, method, status, seconds)
         if self.write is None:
@@ -80,6 +84,12 @@ class AccessLog:
             **({"texts": scope[_TEXTS]} if self.with_texts and _TEXTS in scope else {}),
         }
         self.write(json.dumps(line))
+
+
+def _path(scope: Scope) -> str:
+    """The path without "/" at its end, but with the prefix of a proxy."""
+    root, path = scope.get("root_path", ""), scope["path"]
+    return root + (path[len(root) :].rstrip("/") or "/")
 
 
 def to_stderr(line: str) -> None:

@@ -55,7 +55,10 @@ def build_app(
         await run_in_threadpool(service.batcher.close)
 
     # the pages of FastAPI's documentation load scripts from another server; the description itself is /openapi.json
-    app = FastAPI(title="rskip", version=rskip.__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(
+        title="rskip", version=rskip.__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
+        lifespan=lifespan,
+    )  # fmt: skip
     for api in (libretranslate_api, own_api):
         app.include_router(api(service))
     for name, kind in _PAGE.items():

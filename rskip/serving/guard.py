@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Collection
 from typing import Any
@@ -21,6 +22,7 @@ with extra("serve", what="a server"):
 
 OPEN = "rskip.connections"  # in the state of a request
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_OFTEN = 0.1  # seconds between two checks whether a client that sends nothing more has gone
 _ALLOWED = "the operator can allow it with"
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -78,6 +80,10 @@ class Guard:
         if len(scope.get("state", {}).get(OPEN, ())) >= self.settings.max_connections:
             raise RequestError(503, "the server has too many open connections: try again in 1 s", retry_after=1)
         length, host, origin = (headers.get(name, "") for name in ("content-length", "host", "origin"))
+        if length and "transfer-encoding" in headers:
+            raise RequestError(400, "the request has Content-Length and Transfer-Encoding: expected one of them")
+        if (encoding := headers.get("content-encoding", "identity").lower()) != "identity":
+            raise RequestError(415, f"the content encoding is {encoding[:80]}: expected a body that isn't compressed")
         if length.isdecimal() and int(length[:20]) > self.settings.max_body:
             raise _too_large(self.settings)
         if self.hosts and _host_name(host) not in self.hosts:
@@ -164,6 +170,7 @@ class TimedConnection(H11Protocol):
     header_seconds, answer_seconds = 20.0, 60.0
     _header_timer: asyncio.TimerHandle | None = None
     _answer_timer: asyncio.TimerHandle | None = None
+    _half_closed = False
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -177,6 +184,29 @@ class TimedConnection(H11Protocol):
         elif self._header_timer is None and not self.transport.is_closing():
             self._header_timer = self.loop.call_later(self.header_seconds, self.transport.close)
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keeps the connection of a client that has sent its request and still waits for the answer.
+
+        A client that has gone looks the same, until it resets the connection because something was sent to it: here an
+        interim response, which clients skip.
+        """
+        if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
+            return False
+        self._half_closed = True
+        if not self.cycle.response_started and self.scope["http_version"] == "1.1":
+            event = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
+            self.transport.write(self.conn.send(event))
+            self._check_gone()
+        return True
+
+    def _check_gone(self) -> None:
+        if self.transport.is_closing():
+            return
+        if self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.transport.abort()
+        else:
+            self.loop.call_later(_OFTEN, self._check_gone)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         if self._answer_timer is not None:
@@ -185,6 +215,8 @@ class TimedConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self._half_closed and self.cycle.response_complete:  # no further request was sent before
+            self.transport.close()
         if self._answer_timer is not None:
             self._answer_timer.cancel()
         self._answer_timer = self.loop.call_later(self.answer_seconds, self._check_received)

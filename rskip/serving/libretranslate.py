@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -16,8 +15,7 @@ from rskip.serving.errors import RequestError
 from rskip.serving.markup import Fragment
 from rskip.serving.queue import Job
 from rskip.serving.reading import documented, read_fields
-from rskip.serving.service import Service
-from rskip.serving.translating import TranslationLane, aside, search_options, translation_job
+from rskip.serving.service import Service, aside
 from rskip.text.language_codes import language_name, short_code
 from rskip.text.sentences import SplitText
 from rskip.translation.translation import Translation
@@ -74,7 +72,7 @@ def libretranslate_api(service: Service) -> APIRouter:
         fields = await read_fields(request)
         service.check_key(request, fields)
         text = _typed(fields, DetectFields).q
-        service.check_size(characters=len(text), sentences=1)
+        service.check_texts([text])
         found = await run_in_threadpool(rank_languages, text)
         likely = [each for each in found[:5] if each[1] >= 0.01] or found[:1]
         return [{"confidence": _percent(probability), "language": code} for code, probability in likely]
@@ -108,13 +106,12 @@ async def _translate(service: Service, request: Request, asked: TranslateFields)
     most = service.settings.max_beam - 1
     if alternatives > most:
         raise RequestError(400, f"Invalid request: alternatives is {alternatives}: expected at most {most}")
-    characters = sum(map(len, texts))
-    service.check_size(characters=characters, sentences=len(texts))
+    characters = service.check_texts(texts)
     documents = await aside(
         characters, lambda: [(Fragment if asked.format == "html" else SplitText)(each) for each in texts]
     )
     count = sum(len(each.sentences) for each in documents)
-    service.check_size(characters=0, sentences=count)
+    service.check_sentences(count)
     sources, detected = [source] * len(texts), []
     if source == "auto":
         detected = await run_in_threadpool(_detected, service, documents, model, target)
@@ -153,12 +150,10 @@ async def _translations(
             continue
         numbers = [number for number, each in enumerate(sources) if each == source]
         name, translator = service.models.translator(model, source, target)
-        options = search_options(translator, max_beam=service.settings.max_beam, nbest=alternatives + 1)
-        lane = TranslationLane(name, translator, options, service.settings.batch_tokens)
+        options = service.options(translator, nbest=alternatives + 1)
         note(request, model=name, source=translator.source_language, target=translator.target_language)
         sentences = [sentence for number in numbers for sentence in documents[number].sentences]
-        characters = sum(map(len, sentences))
-        jobs.append(await aside(characters, partial(translation_job, lane, sentences)))
+        jobs.append(await service.job(name, translator, options, sentences))
         order += numbers
     results = iter(await service.results(request, *jobs))
     for number in order:

@@ -21,7 +21,9 @@ _LONGEST_TAG = 5000
 _TAG = re.compile(r"""<[^"'>]*(?:(?:"[^"]*"|'[^']*')[^"'>]*)*>""")
 _NAME = re.compile(r"</?([a-zA-Z][^\s/>]*)")
 _DIGITS = re.compile(r"(?<=&#)0*([0-9]{1,8})[0-9]*")  # Python refuses numbers of more than 4,300 digits
-_KEEP = re.compile(r"""\stranslate\s*=\s*["']?no["'\s/>]""", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"""([^\s"'<>/=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'<>]*)))?""")
+_SPACE = " \t\n\f\r"  # one or several are one space in HTML
+_SPACES = re.compile(f"[{_SPACE}]+")
 
 
 class Fragment:
@@ -41,7 +43,7 @@ class Fragment:
             self._add_text(source[start:tag], translated=not kept)
             name, closing = _tag_name(source, tag), source.startswith("</", tag)
             opens = bool(name) and not closing and name not in _VOID and source[end - 2] != "/"
-            if not kept and opens and (name in _NOT_TEXT or _KEEP.search(source, tag, end)):
+            if not kept and opens and (name in _NOT_TEXT or _is_kept(source[tag:end])):
                 kept, depth = name, 1
                 if name in _RAW:
                     close = lower.find(f"</{name}", end)
@@ -66,8 +68,14 @@ class Fragment:
         )
 
     def _add_text(self, text: str, *, translated: bool) -> None:
-        if text:
-            self._parts.append(SplitText(html.unescape(_DIGITS.sub(r"\1", text))) if translated else text)
+        if not translated:
+            self._parts.append(text)
+            return
+        text = html.unescape(_DIGITS.sub(r"\1", text))
+        begun = text.lstrip(_SPACE)
+        inner = begun.rstrip(_SPACE)
+        before, after = text[: len(text) - len(begun)], begun[len(inner) :]
+        self._parts += [before, SplitText(_SPACES.sub(" ", inner)), after]
 
 
 def _next_tag(source: str, start: int) -> tuple[int, int] | None:
@@ -84,6 +92,14 @@ def _next_tag(source: str, start: int) -> tuple[int, int] | None:
             return None if end < 0 else (start, end + 1)
         start = source.find("<", start + 1)
     return None
+
+
+def _is_kept(tag: str) -> bool:
+    """Whether a tag has the attribute `translate="no"`."""
+    for match in _ATTRIBUTE.finditer(tag, 0, _LONGEST_TAG):
+        if match[1].lower() == "translate":
+            return (match[2] or match[3] or match[4] or "").lower() == "no"
+    return False
 
 
 def _tag_name(source: str, start: int) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rskip.extras import extra
-from rskip.serving.queue import JobQueue
 
 with extra("serve", what="a server"):
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -31,7 +32,6 @@ class Metrics:
         self.abandoned = Counter(
             "rskip_abandoned_batches", "Batches that ended early since nobody waited for them.", registry=registry
         )
-        self.lost_workers = Counter("rskip_lost_workers", "Worker processes that were replaced.", registry=registry)
         self._batch_items = Histogram(
             "rskip_batch_items", "Sentences per batch.", ("model",), buckets=_SIZES, registry=registry
         )
@@ -43,10 +43,10 @@ class Metrics:
         self._waiting = Gauge("rskip_queue_items", "Sentences that wait.", registry=registry)
         self._waiting_tokens = Gauge("rskip_queue_tokens", "Source tokens that wait.", registry=registry)
 
-    def watch(self, queue: JobQueue) -> None:
-        """Reads the queue's length whenever the metrics are asked for."""
-        self._waiting.set_function(lambda: len(queue))
-        self._waiting_tokens.set_function(lambda: queue.tokens)
+    def watch(self, waiting: Callable[[], tuple[int, int]]) -> None:
+        """Reads the numbers of waiting sentences and tokens whenever the metrics are asked for."""
+        self._waiting.set_function(lambda: waiting()[0])
+        self._waiting_tokens.set_function(lambda: waiting()[1])
 
     def computed(self, model: str, *, items: int, tokens: int, produced: int, seconds: float) -> None:
         """Counts a batch."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import PurePath
-from typing import Any
 
 from rskip.extras import MissingExtra, advice
 from rskip.serving.errors import RequestError, wrong_request
 from rskip.settings.errors import SettingError, did_you_mean, first_names, shown
-from rskip.text.language_codes import language_name, of_same_language
+from rskip.text.language_codes import group_members, language_name, of_same_language
 from rskip.text.languages import MissingLanguage
 from rskip.translation import Translator
 from rskip.zoo.loading import load
@@ -25,11 +24,35 @@ class ServedModel:
     """A model under the name that requests use.
 
     must_name: whether a request has to name the source and the target language.
+
+    sources, targets: the languages that the server offers, each with the model's code for it. The languages of a group,
+        such as ROMANCE, stand for it as a source.
     """
 
     name: str
     model: Translator = field(compare=False)
     must_name: tuple[bool, bool] = (False, False)
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        return {each: code for code in self._all(0) for each in group_members(code) or [code]}
+
+    @cached_property
+    def targets(self) -> dict[str, str]:
+        languages = self.model.tokenizer.languages  # a group has no token, and is no target
+        return {code: code for code in ([self.model.target_language] if languages is None else languages.codes)}
+
+    def codes(self, source: str | None, target: str | None) -> Languages:
+        """The model's codes for these languages. None: not given, or the model lacks it."""
+        sides = ((source, self.sources, self._all(0)), (target, self.targets, self._all(1)))
+        found = [code if code in own else listed.get(_same(code, listed) or "") for code, listed, own in sides]
+        return found[0], found[1]
+
+    def _all(self, side: int) -> Sequence[str]:
+        languages = self.model.tokenizer.languages
+        if languages is None:
+            return [(self.model.source_language, self.model.target_language)[side]]
+        return (languages.all_sources, languages.targets)[side]
 
 
 class Models:
@@ -63,8 +86,7 @@ class Models:
         """
         unnamed = ""
         for each in self._candidates(name):
-            sources, targets = languages_of(each.model)
-            pair = _same(source, sources), _same(target, targets)
+            pair = each.codes(source, target)
             if (source is not None and pair[0] is None) or (target is not None and pair[1] is None):
                 continue
             sides = zip(("source", "target"), each.must_name, pair, strict=True)
@@ -80,19 +102,6 @@ class Models:
                 raise wrong_request(error) from None
         raise RequestError(400, unnamed or _no_pair(source, target, self.directions()))
 
-    def reference(self, model: Any) -> tuple[str, str | None, str | None] | None:
-        """Key under which `referred` finds the model in another process; None if the object is not a served model."""
-        inner = getattr(model, "model", None)
-        for each in self:
-            if inner is not None and inner is each.model.model:
-                return each.name, getattr(model, "source_language", None), getattr(model, "target_language", None)
-        return None
-
-    def referred(self, reference: tuple[str, str | None, str | None]) -> Any:
-        """The model of a reference."""
-        name, source, target = reference
-        return self._between(name, source, target)
-
     def directions(self, name: str | None = None) -> dict[str, list[str]]:
         """The target languages of each source language, for one model or all.
 
@@ -100,9 +109,8 @@ class Models:
         """
         found: dict[str, dict[str, None]] = {}
         for each in self._candidates(name):
-            sources, targets = languages_of(each.model)
-            for source in sources:
-                found.setdefault(source, {}).update(dict.fromkeys(code for code in targets if code != source))
+            for source in each.sources:
+                found.setdefault(source, {}).update(dict.fromkeys(code for code in each.targets if code != source))
         return {source: [*targets] for source, targets in found.items()}
 
     def same_language(self, source: str, target: str) -> bool:
@@ -112,17 +120,8 @@ class Models:
         return _same(source, known) == _same(target, known) is not None
 
 
-def languages_of(translator: Translator) -> tuple[Sequence[str], Sequence[str]]:
-    """The source and the target languages of a translator's model."""
-    multilingual = translator.tokenizer.languages
-    if multilingual is None:
-        return [translator.source_language], [translator.target_language]
-    known = [*multilingual.codes, *multilingual.unmarked]
-    return known, known
-
-
-def _same(code: str | None, known: Sequence[str]) -> str | None:
-    """The model's code for a language."""
+def _same(code: str | None, known: Collection[str]) -> str | None:
+    """The known code for a language."""
     if code is None or code in known:
         return code
     return next(iter(of_same_language(code, known)), None)
@@ -159,7 +158,7 @@ def load_models(
     have_languages = languages == (None, None)
     for (name, place), public in zip(places, _public_names(places), strict=True):
         model, known = _load(place, device=device, dtype=precision)
-        if (chosen := _between(model, known, languages)) is not None:
+        if (chosen := _between(ServedModel("", model), known, languages)) is not None:
             model, known, have_languages = chosen, (chosen.source_language, chosen.target_language), True
         must_name = known[0] is None, known[1] is None
         models.append(ServedModel(name or public, model, must_name))
@@ -175,16 +174,16 @@ def load_models(
     return Models(models)
 
 
-def _between(model: Translator, known: Languages, asked: Languages) -> Translator | None:
+def _between(served: ServedModel, known: Languages, asked: Languages) -> Translator | None:
     """A multilingual model's translator for the languages asked for; None: it lacks one, or none is asked for.
 
     :param known: languages in the place of those that are not asked for.
     """
-    if asked == (None, None) or model.tokenizer.languages is None:
+    if asked == (None, None) or served.model.tokenizer.languages is None:
         return None
-    sides = zip(asked, known, languages_of(model), strict=True)
-    pair = [_same(each, codes) if each else own for each, own, codes in sides]
-    return None if None in pair or pair[0] == pair[1] else model.between(*pair)
+    found = served.codes(*asked)
+    pair = [own if each is None else code for each, own, code in zip(asked, known, found, strict=True)]
+    return None if None in pair or pair[0] == pair[1] else served.model.between(*pair)
 
 
 def _load(place: str, **settings: str | None) -> tuple[Translator, Languages]:

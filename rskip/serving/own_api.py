@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -13,10 +12,9 @@ from rskip.extras import extra
 from rskip.generation.options import SearchOptions
 from rskip.serving.access_log import note
 from rskip.serving.errors import RequestError
-from rskip.serving.models import ServedModel, languages_of
+from rskip.serving.models import ServedModel
 from rskip.serving.reading import documented, read_json, typed
-from rskip.serving.service import Service
-from rskip.serving.translating import TranslationLane, aside, search_options, translation_job
+from rskip.serving.service import Service, aside
 from rskip.text.language_codes import language_name
 from rskip.text.sentences import SplitText
 from rskip.translation.translation import TranslatedHypothesis, Translation
@@ -70,12 +68,10 @@ def own_api(service: Service) -> APIRouter:
 
 
 async def _translate(service: Service, request: Request, asked: TranslateRequest) -> Response:
-    characters = sum(map(len, asked.text))
-    service.check_size(characters=characters, sentences=len(asked.text))
+    characters = service.check_texts(asked.text)
     name, translator = service.models.translator(asked.model, asked.source, asked.target)
-    options = search_options(
+    options = service.options(
         translator,
-        max_beam=service.settings.max_beam,
         nbest=asked.nbest,
         beam=asked.beam,
         length_penalty=asked.length_penalty,
@@ -86,10 +82,9 @@ async def _translate(service: Service, request: Request, asked: TranslateRequest
     texts = await aside(characters, lambda: [SplitText(each) for each in asked.text]) if asked.split else None
     parts = [each.sentences for each in texts] if texts else [[each] for each in asked.text]
     sentences = [sentence for part in parts for sentence in part]
-    service.check_size(characters=0, sentences=len(sentences))
+    service.check_sentences(len(sentences))
     note(request, asked.text, model=name, characters=characters, sentences=len(sentences))
-    lane = TranslationLane(name, translator, options, service.settings.batch_tokens)
-    job = await aside(characters, partial(translation_job, lane, sentences))
+    job = await service.job(name, translator, options, sentences)
     size = options.nbest * characters
     if options.attention:
         size = _attention_values(job.sizes, options)
@@ -163,6 +158,6 @@ def _description(served: ServedModel, created: int) -> dict[str, Any]:
         "owned_by": "rskip",
         "kind": "translation",
     }
-    for side, codes in zip(("sources", "targets"), languages_of(served.model), strict=True):
+    for side, codes in (("sources", served.sources), ("targets", served.targets)):
         values[side] = [{"code": code, "name": language_name(code)} for code in codes]
     return {**values, "connection": served.model.model.connection or None}

@@ -1,26 +1,43 @@
-"""The jobs of accepted requests, and the queue of their items that wait for a batch. It has a limit."""
+"""Computes the items of accepted requests in batches, in one thread. The queue has a limit."""
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Condition
-from typing import TYPE_CHECKING, Any
+from threading import Condition, Thread
+from typing import Any, Literal, Protocol
 
 from rskip.serving.errors import RequestError
+from rskip.serving.metrics import Metrics
+from rskip.serving.settings import ServerSettings
 
-if TYPE_CHECKING:
-    from rskip.serving.translating import TranslationLane
+_LOG = logging.getLogger("rskip.serving")
+_LONGEST_RETRY = 60  # seconds
+_FAILURES, _FAILING = 3, 60.0  # that many failed batches in a row make the server not ready, for so many seconds
+EachStep = Callable[[int], None]
 
-EachStep = Callable[[int], None]  # the lane calls it often, with the number of the step; what it raises ends the work
 
+class Lane(Protocol):
+    """Computes items of one kind. Equal lanes share batches."""
 
-class QueueFull(Exception):
-    """Raised if a job doesn't fit into the queue."""
+    @property
+    def model(self) -> str:
+        """The model's name."""
+
+    def compute(self, items: Sequence[Any], each_step: EachStep) -> Sequence[Any]:
+        """The results of the items.
+
+        :param each_step: called before each step; what it raises ends the computation.
+        """
+
+    def produced(self, result: Any) -> int:
+        """The tokens of a result."""
 
 
 class Job:
@@ -31,14 +48,12 @@ class Job:
     future: the results of all items, or the error of one of them. Cancelling it abandons the job.
     """
 
-    def __init__(self, lane: TranslationLane, items: Sequence[Any], sizes: Sequence[int]) -> None:
+    def __init__(self, lane: Lane, items: Sequence[Any], sizes: Sequence[int]) -> None:
         self.lane, self.items, self.sizes = lane, items, sizes
-        self._count = len(items)
         self.future: Future[list[Any]] = Future()
         self._results: dict[int, Any] = {}
         if not items:
             self.future.set_result([])
-        self.future.add_done_callback(self._free_items)
 
     @property
     def wanted(self) -> bool:
@@ -52,120 +67,154 @@ class Job:
                 self.future.set_exception(result)
                 return
             self._results[number] = result
-            if len(self._results) == self._count:
-                self.future.set_result([self._results[index] for index in range(self._count)])
-
-    def _free_items(self, future: Future[list[Any]]) -> None:
-        self.items = ()
+            if len(self._results) == len(self.items):
+                self.future.set_result([self._results[index] for index in range(len(self.items))])
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """An item in the queue.
-
-    number: its number in the job. size: its tokens. arrived: time by `time.monotonic`.
-    """
+class _Item:
+    """An item in the queue. arrived: time by `time.monotonic`."""
 
     job: Job
     number: int
-    content: Any
-    size: int
     arrived: float
 
+    @property
+    def size(self) -> int:
+        return self.job.sizes[self.number]
 
-class JobQueue:
-    """Holds items in the order of their arrival, and gives them out in batches of one lane. It is thread-safe.
 
-    :param limit: maximum number of items that wait.
-    :param most_tokens: maximum tokens that wait; an empty queue takes any job.
+class _Abandoned(Exception):
+    """Nobody waits for a batch any more."""
+
+
+class Batcher:
+    """A thread that takes batches of one lane from a queue, in the order of arrival, and computes them.
+
+    A batch that fails is repeated item by item, so that a request can't make another one fail. A search ends early if
+    all of its clients have gone or timed out.
     """
 
-    def __init__(self, limit: int, *, most_tokens: int) -> None:
-        self.limit, self.most_tokens = limit, most_tokens
-        self._lanes: dict[TranslationLane, deque[Waiting]] = {}
+    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
+        self.settings, self.metrics = settings, metrics
+        self._lanes: dict[Lane, deque[_Item]] = {}
         self._changed = Condition()
         self._closed = False
+        self._thread = Thread(target=self._run, name="batches", daemon=True)
+        self._speed = 0.0  # tokens per second of recent batches
+        self._failures, self._failed = 0, -math.inf  # batches in a row that failed, and when the last one did
+        metrics.watch(self.waiting)
 
-    def put(self, job: Job) -> None:
-        """Adds all items of a job. They leave the queue if the job fails or is abandoned.
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
 
-        :raises QueueFull: they don't fit. None of them was added.
-        :raises RequestError: the server is shutting down.
+    def close(self) -> None:
+        """Refuses further jobs, computes those that wait, and ends the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    @property
+    def state(self) -> Literal["ready", "failing", "shutting down"]:
+        """Whether jobs are accepted and computed. After a time of failures, it says ready to let one be tried."""
+        if self._closed or not self._thread.is_alive():
+            return "shutting down"
+        is_failing = self._failures >= _FAILURES and time.monotonic() - self._failed < _FAILING
+        return "failing" if is_failing else "ready"
+
+    def waiting(self) -> tuple[int, int]:
+        """The number of items that wait, and their tokens."""
+        with self._changed:
+            sizes = [each.size for each in self._wanted()]
+        return len(sizes), sum(sizes)
+
+    def submit(self, job: Job) -> None:
+        """Adds all items of a job to the queue. They leave it if the job fails or is abandoned.
+
+        :raises RequestError: they don't fit, or the server is shutting down. None of them was added.
         """
+        items, tokens = self.waiting()
+        more, settings = sum(job.sizes), self.settings
+        if items + len(job.items) > settings.max_queue or (tokens and tokens + more > settings.max_queue_tokens):
+            self.metrics.refused.labels("queue full").inc()
+            retry = min(max(math.ceil(tokens / self._speed if self._speed else 1), 1), _LONGEST_RETRY)
+            message = f"the server is busy: {items:,} sentences wait; try again in {retry} s"
+            raise RequestError(429, message, retry_after=retry)
         with self._changed:
             if self._closed:
                 raise RequestError(503, "the server is shutting down: try again later", retry_after=5)
-            waiting, more = self._tokens(), sum(job.sizes)
-            if self._count() + len(job.items) > self.limit or (waiting and waiting + more > self.most_tokens):
-                raise QueueFull
-            now = time.monotonic()
-            items = [Waiting(job, *each, now) for each in zip(range(len(job.items)), job.items, job.sizes, strict=True)]
-            if items:
-                self._lanes.setdefault(job.lane, deque()).extend(items)
-            self._changed.notify()
-        job.future.add_done_callback(lambda future: self._done(job))
+            if job.items:
+                now = time.monotonic()
+                lane = self._lanes.setdefault(job.lane, deque())
+                lane.extend(_Item(job, number, now) for number in range(len(job.items)))
+                self._changed.notify()
 
-    def take(self, *, tokens: int, wait: float) -> list[Waiting] | None:
-        """Waits for a batch and removes it. The lane of the oldest item goes first. None: the queue is closed and
-        empty.
+    def _wanted(self) -> Iterator[_Item]:
+        return (each for waiting in self._lanes.values() for each in waiting if each.job.wanted)
 
-        :param tokens: maximum size of the batch. A larger item forms a separate batch.
-        :param wait: seconds for which the oldest item waits, unless the batch is full before.
-        """
+    def _run(self) -> None:
+        while batch := self._take():
+            try:
+                self._compute(batch)
+            except Exception as error:  # a fault here must not end the thread
+                _LOG.exception("a batch failed")
+                for each in batch:
+                    each.job.finish(each.number, error)
+
+    def _take(self) -> list[_Item]:
+        """Waits for a batch and removes it. The lane of the oldest item goes first. Empty: nothing more will come."""
         with self._changed:
             while True:
-                self._lanes = {lane: waiting for lane, waiting in self._lanes.items() if waiting}
+                lanes = {lane: deque(each for each in items if each.job.wanted) for lane, items in self._lanes.items()}
+                self._lanes = {lane: items for lane, items in lanes.items() if items}
                 if not self._lanes:
                     if self._closed:
-                        return None
+                        return []
                     self._changed.wait()
                     continue
-                lane = min(self._lanes, key=lambda lane: self._lanes[lane][0].arrived)
-                left = self._lanes[lane][0].arrived + wait - time.monotonic()
-                if left > 0 and not self._closed and sum(each.size for each in self._lanes[lane]) < tokens:
-                    self._changed.wait(left)
-                elif batch := self._next_batch(self._lanes[lane], tokens):
-                    self._changed.notify()  # items that are left
-                    return batch
+                waiting = min(self._lanes.values(), key=lambda items: items[0].arrived)
+                left = waiting[0].arrived + self.settings.batch_wait / 1000 - time.monotonic()
+                tokens = self.settings.batch_tokens
+                if left <= 0 or self._closed or sum(each.size for each in waiting) >= tokens:
+                    return _next_batch(waiting, tokens)
+                self._changed.wait(left)
 
-    def close(self) -> None:
-        """Refuses further jobs. What waits can still be taken."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+    def _compute(self, batch: Sequence[_Item]) -> None:
+        lane, start = batch[0].job.lane, time.monotonic()
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
+        def check_wanted(step: int) -> None:
+            if not any(each.job.wanted for each in batch):
+                raise _Abandoned
 
-    def __len__(self) -> int:
-        with self._changed:
-            return self._count()
+        try:
+            results: Sequence[Any] = lane.compute([each.job.items[each.number] for each in batch], check_wanted)
+        except _Abandoned:
+            self.metrics.abandoned.inc()
+            return
+        except Exception as error:
+            if len(batch) > 1:
+                for each in batch:
+                    self._compute([each])
+                return
+            results = [error]
+        if isinstance(results[0], Exception) and not isinstance(results[0], ValueError):
+            self._failures, self._failed = self._failures + 1, time.monotonic()
+        else:
+            self._failures = 0
+        seconds, size = max(time.monotonic() - start, 1e-9), sum(each.size for each in batch)
+        self._speed = 0.8 * self._speed + 0.2 * size / seconds if self._speed else size / seconds
+        made = sum(lane.produced(result) for result in results if not isinstance(result, Exception))
+        self.metrics.computed(lane.model, items=len(batch), tokens=size, produced=made, seconds=seconds)
+        for each, result in zip(batch, results, strict=True):
+            each.job.finish(each.number, result)
 
-    @property
-    def tokens(self) -> int:
-        """The size of all items that wait."""
-        with self._changed:
-            return self._tokens()
 
-    def _count(self) -> int:
-        return sum(map(len, self._lanes.values()))
-
-    def _tokens(self) -> int:
-        return sum(each.size for waiting in self._lanes.values() for each in waiting)
-
-    def _done(self, job: Job) -> None:
-        if job.future.cancelled() or job.future.exception() is not None:
-            with self._changed:
-                left = deque(each for each in self._lanes.get(job.lane, ()) if each.job is not job)
-                self._lanes[job.lane] = left
-
-    def _next_batch(self, waiting: deque[Waiting], tokens: int) -> list[Waiting]:
-        batch: list[Waiting] = []
-        total = 0
-        while waiting:
-            total += waiting[0].size
-            if batch and total > tokens:
-                break
-            batch.append(waiting.popleft())
-        return batch
+def _next_batch(waiting: deque[_Item], tokens: int) -> list[_Item]:
+    """Removes the first items of at most so many tokens. A larger item forms a separate batch."""
+    batch, total = [waiting.popleft()], 0
+    total = batch[0].size
+    while waiting and (total := total + waiting[0].size) <= tokens:
+        batch.append(waiting.popleft())
+    return batch

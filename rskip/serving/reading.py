@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -35,8 +36,9 @@ async def read_json(request: Request) -> dict[str, Any]:
     """
     if content_type(request) != _JSON:
         raise RequestError(415, f"the content type is {content_type(request) or 'missing'}: expected {_JSON}")
+    body = await _body(request)
     try:
-        return msgspec.json.decode(await request.body(), type=dict[str, Any])
+        return msgspec.json.decode(body, type=dict[str, Any])
     except (ValueError, RecursionError) as error:  # ValueError: also invalid UTF-8
         raise RequestError(400, f"the body is not JSON, or not an object in {{ }}: {error}") from None
 
@@ -49,16 +51,23 @@ async def read_fields(request: Request) -> dict[str, Any]:
     fields: dict[str, Any] = dict(request.query_params)
     if content_type(request) == _JSON:
         return fields | await read_json(request)
-    if content_type(request) not in (_FORM, _MULTIPART) and await request.body():
+    if content_type(request) not in (_FORM, _MULTIPART) and await _body(request):
         expected = f"{_JSON}, {_FORM} or {_MULTIPART}"
         raise RequestError(415, f"the content type is {content_type(request) or 'missing'}: expected {expected}")
     try:  # the body has a limit already
         if content_type(request) == _MULTIPART:
             return fields | dict(await request.form(max_files=0, max_fields=_MOST_FIELDS, max_part_size=sys.maxsize))
-        body = (await request.body()).decode("utf-8")
+        body = (await _body(request)).decode("utf-8")
         return fields | dict(parse_qsl(body, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS))
     except (HTTPException, ValueError) as error:  # also invalid UTF-8
         raise RequestError(400, f"the form can't be read: {getattr(error, 'detail', error)}") from None
+
+
+async def _body(request: Request) -> bytes:
+    body = await request.body()
+    if body.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise RequestError(400, "the body begins with a byte order mark: expected UTF-8 without it")
+    return body
 
 
 def typed(content: dict[str, Any], kind: type[T]) -> T:

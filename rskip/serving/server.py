@@ -10,13 +10,13 @@ import sys
 from rskip.extras import extra
 from rskip.serving.guard import timed
 from rskip.serving.settings import ServerSettings
-from rskip.serving.supervisor import SIGNALS
 from rskip.settings.errors import SettingError
 
 with extra("serve", what="a server"):
     import uvicorn
     from starlette.types import ASGIApp
 
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 _MOST_WAITING = 2048  # connections that wait to be accepted
 _OTHER_FILES = 200  # open files of a server besides its connections
 
@@ -66,8 +66,11 @@ def allow_connections(count: int) -> None:
         print(f"the limit of open files is {possible:,}: {advice}", file=sys.stderr, flush=True)
 
 
-def run_server(app: ASGIApp, listening: socket.socket, settings: ServerSettings) -> None:
-    """Serves until SIGTERM or Ctrl-C. Then it accepts no further connections and answers what it has accepted."""
+def run_server(app: ASGIApp, listening: socket.socket, settings: ServerSettings, *, names: str = "") -> None:
+    """Serves until SIGTERM, SIGHUP or Ctrl-C. Then it accepts no further connections and answers what it has accepted.
+
+    :param names: the models, which a line on stderr announces with the address.
+    """
     config = uvicorn.Config(
         app,
         http=timed(settings),
@@ -86,10 +89,12 @@ def run_server(app: ASGIApp, listening: socket.socket, settings: ServerSettings)
         """Handles a signal before uvicorn does, and the signal that it repeats when it has shut down."""
         server.should_exit = True
 
-    before = {number: signal.signal(number, end) for number in SIGNALS}
+    # a program that ignores SIGHUP goes on, as with nohup
+    before = {number: signal.signal(number, end) for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN}
+    host, port = listening.getsockname()[:2]
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    print(f"serving {names} at http://{address} (press Ctrl-C to stop)", file=sys.stderr, flush=True)
     try:
-        if hasattr(signal, "pthread_sigmask"):
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         server.run(sockets=[listening])
     finally:
         for number, handler in before.items():

@@ -1,56 +1,70 @@
-"""Runs requests: checks their key, puts their jobs into the queue and waits for the results."""
+"""Runs requests: checks their keys and limits, makes jobs of their sentences, and waits for the results."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import hmac
-import logging
+import re
 import time
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from rskip.extras import extra
-from rskip.serving.batching import Batcher, compute_here
-from rskip.serving.errors import GONE, RequestError
+from rskip.generation.options import SearchOptions
+from rskip.serving.errors import GONE, RequestError, wrong_request
 from rskip.serving.metrics import Metrics
 from rskip.serving.models import Models
-from rskip.serving.queue import Job
+from rskip.serving.queue import Batcher, EachStep, Job
 from rskip.serving.settings import ServerSettings
-from rskip.serving.supervisor import Hire
-from rskip.serving.workers import Compute, Worker
+from rskip.translation import Translator
+from rskip.translation.search import ModelSearcher
+from rskip.translation.segments import Source
+from rskip.translation.translation import SentenceError, Translation
 
 with extra("serve", what="a server"):
     from fastapi import Request
+    from starlette.concurrency import run_in_threadpool
 
-_LOG = logging.getLogger("rskip.serving")
+T = TypeVar("T")
+_SHORT = 1_000  # characters; tokenising them takes 1.4 ms, and handing work to another thread 0.3 ms
+_LONGEST_WORD = 2_000  # byte-pair encoding takes quadratic time: 25 s for 100,000 letters
+_LONG_WORD = re.compile(rf"[^\s。！？]{{{_LONGEST_WORD + 1}}}")
+
+
+@dataclass(frozen=True)
+class TranslationLane:
+    """Translates sentences by one translator with the same options."""
+
+    model: str
+    translator: Translator
+    options: SearchOptions
+    max_tokens: int
+
+    def compute(self, items: Sequence[Source], each_step: EachStep) -> list[Translation]:
+        searcher = ModelSearcher(self.translator.model, each_step)
+        return self.translator.search(items, self.options, max_tokens=self.max_tokens, searcher=searcher)
+
+    def produced(self, result: Translation) -> int:
+        return len(result.hypotheses[0].tokens)
 
 
 class Service:
     """The models of a server with their queue, limits and keys.
 
     :param keys: API keys; if empty, requests need none.
-    :param hire: starts and kills worker processes; None: this process computes.
     """
 
-    def __init__(
-        self, models: Models, settings: ServerSettings, *, keys: Collection[str] = (), hire: Hire | None = None
-    ) -> None:
+    def __init__(self, models: Models, settings: ServerSettings, *, keys: Collection[str] = ()) -> None:
         self.models, self.settings = models, settings
         self.metrics, self.started = Metrics(), int(time.time())
-        computers: list[Compute] = [compute_here]
-        if hire is not None:
-            computers = [Worker(hire, models, lost=self._lost_worker).compute for _ in range(settings.workers)]
-        self.batcher = Batcher(settings, self.metrics, computers=computers)
+        self.batcher = Batcher(settings, self.metrics)
         self._keys = [_digest(key) for key in keys]
 
     @property
     def needs_key(self) -> bool:
         return bool(self._keys)
-
-    def _lost_worker(self) -> None:
-        self.metrics.lost_workers.inc()
-        _LOG.warning("a worker process ended: another one takes its place")
 
     def check_key(self, request: Request, content: Mapping[str, Any] | None = None) -> None:
         """Checks the key in the header `Authorization: Bearer KEY`, the address, or `api_key` in the content.
@@ -79,15 +93,50 @@ class Service:
         if not any(found):
             raise RequestError(403, "Invalid API key")
 
-    def check_size(self, *, characters: int, sentences: int) -> None:
-        """:raises RequestError: the request has too many characters or sentences."""
-        settings = self.settings
-        if characters > settings.max_characters:
-            limit = settings.max_characters
+    def check_texts(self, texts: Sequence[str]) -> int:
+        """The number of characters of a request's texts. Raises a `RequestError` if there are too many of either."""
+        characters, limit = sum(map(len, texts)), self.settings.max_characters
+        if characters > limit:
             raise RequestError(400, f"Invalid request: request ({characters}) exceeds text limit ({limit})")
-        if sentences > settings.max_sentences:
-            limit = settings.max_sentences
-            raise RequestError(400, f"Invalid request: {sentences} sentences exceed the limit ({limit})")
+        self.check_sentences(len(texts))
+        return characters
+
+    def check_sentences(self, count: int) -> None:
+        """Raises a `RequestError` if a request has too many sentences."""
+        if count > (limit := self.settings.max_sentences):
+            raise RequestError(400, f"Invalid request: {count} sentences exceed the limit ({limit})")
+
+    def options(self, translator: Translator, *, nbest: int, beam: int | None = None, **given: object) -> SearchOptions:
+        """The translator's options with those of a request. The beam is at least `nbest`.
+
+        :param given: further fields of `SearchOptions`; None: not given.
+        :raises RequestError: a value is not possible, or the beam is more than the server's maximum.
+        """
+        most = self.settings.max_beam
+        if beam is None:
+            beam = max(nbest, min(translator.options.beam, most))
+        for name, value in (("nbest", nbest), ("beam", beam)):
+            if value > most:
+                raise RequestError(400, f"{name} is {value}: expected at most {most}, the server's maximum")
+        settings = {name: value for name, value in given.items() if value is not None}
+        try:
+            return translator.options.changed({**settings, "nbest": nbest, "beam": beam})
+        except ValueError as error:
+            raise wrong_request(error) from None
+
+    async def job(self, model: str, translator: Translator, options: SearchOptions, sentences: Sequence[str]) -> Job:
+        """The translation of sentences as a job, for which they are converted to tokens.
+
+        :raises RequestError: a sentence can't be translated, or has a word that is too long for the tokeniser.
+        """
+        if any(map(_LONG_WORD.search, sentences)):
+            raise RequestError(400, f"a word is too long: expected a space after at most {_LONGEST_WORD:,} characters")
+        try:
+            sources = await aside(sum(map(len, sentences)), lambda: translator.read(sentences, options))
+        except SentenceError as error:
+            raise wrong_request(error) from None
+        lane = TranslationLane(model, translator, options, self.settings.batch_tokens)
+        return Job(lane, sources, [sum(len(segment) + 1 for segment in each.segments) for each in sources])
 
     async def results(self, request: Request, *jobs: Job) -> list[Any]:
         """The results of all items of the request's jobs. The jobs end if the client goes away or the time is up.
@@ -112,6 +161,14 @@ class Service:
         if gone.done() and not gone.cancelled():
             raise RequestError(GONE, "the client has gone")
         raise RequestError(504, f"no result within {self.settings.timeout:g} s: send less, or try again later")
+
+
+async def aside(size: int, work: Callable[[], T]) -> T:
+    """The result of `work`. If it may take long, it runs in another thread, so that it delays no other request.
+
+    :param size: the characters or values in which its time is about linear.
+    """
+    return work() if size <= _SHORT else await run_in_threadpool(work)
 
 
 async def _disconnected(request: Request) -> None:

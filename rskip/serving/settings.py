@@ -26,14 +26,6 @@ class ServerSettings(Checked):
         float,
         Meta(ge=0, le=10_000, description="milliseconds that a request waits for others, to share a batch with them"),
     ] = 0.0
-    workers: Annotated[
-        Annotated[int, Meta(ge=0, le=128)],
-        Meta(
-            description="worker processes, each of which computes one batch at a time; killed ones are replaced; 0: "
-            "the server's own process computes",
-            extra={"default": "1; 0 on a GPU and outside Linux"},
-        ),
-    ] = 1
     max_queue: Annotated[
         Count, Meta(description="maximum sentences that wait; the server refuses further requests with status 429")
     ] = 2000

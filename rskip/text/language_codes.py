@@ -19,9 +19,22 @@ sk slk Slovak|sl slv Slovenian|so som Somali|sq als Albanian|sr srp Serbian|sv s
 te tel Telugu|th tha Thai|tl tgl Tagalog|tr tur Turkish|uk ukr Ukrainian|ur urd Urdu|uz uzn Uzbek|vi vie Vietnamese
 xh xho Xhosa|yo yor Yoruba|zh zho Chinese|zu zul Zulu
 """
+# groups of languages in the names of Marian models (ISO 639-5, or OPUS-MT's own), and their languages in the table
+_GROUPS = """
+roa itc ROMANCE: fr es pt it ro ca gl|gmq SCANDINAVIA: da is nb nn no sv|NORWAY: nb nn no|gmw: de en nl af lb
+gem: de en nl af lb da is nb nn no sv|NORTH_EU: de nl af da is nb nn no sv|cel CELTIC: ga cy|bat: lt lv
+sla: be bg bs cs hr mk pl ru sk sl sr uk|zle: be ru uk|zls: bg bs hr mk sl sr|zlw: cs pl sk|fiu urj: et fi hu
+inc: bn gu hi mr ne pa si ur|ira: fa ps|dra: kn ml ta te|trk: az kk ky tr uz|sem: am ar he mt|bnt: sw xh zu
+map poz: id jv ms tl|ZH: zh
+"""
 _ROWS = [row.split(" ", 2) for row in _TABLE.strip().replace("\n", "|").split("|")]
 _NAMES = {short: name for short, _, name in _ROWS}
 _SHORT = {long: short for short, long, _ in _ROWS}
+_MEMBERS = {
+    name: members.split()
+    for names, _, members in (row.partition(":") for row in _GROUPS.strip().replace("\n", "|").split("|"))
+    for name in names.split()
+} | {"mul": [*_NAMES]}
 
 
 def short_code(code: str) -> str:
@@ -40,3 +53,8 @@ def language_name(code: str) -> str:
 def of_same_language(code: str, codes: Iterable[str]) -> list[str]:
     """Those of the codes that stand for the language of `code`."""
     return [each for each in codes if short_code(each) == short_code(code)]
+
+
+def group_members(code: str) -> list[str]:
+    """The two-letter codes of a group's languages, such as ROMANCE; empty for another code."""
+    return _MEMBERS.get(code, [])

@@ -35,6 +35,7 @@ class LanguageTokens(Checked):
     :param form: the token of a language, with {} for its code.
     :param added: tokens that the model appends to those in its dictionary files, unless they are in the files.
     :param unmarked: languages without a token.
+    :param sources: the only languages that the model translates from; if empty, all.
     :param encoder: the language whose token is in each source; None: no token.
     :param encoder_place: position of that token: before the sentence, instead of its end, or after its end.
     :param decoder: role of the target language's token in the decoder: the forced first token of a translation, the
@@ -46,10 +47,21 @@ class LanguageTokens(Checked):
     form: str = "__{}__"
     added: tuple[str, ...] = ()
     unmarked: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     encoder: Literal["source", "target"] | None = None
     encoder_place: Literal["start", "end", "after end"] = "start"
     decoder: Literal["first", "start", "start and end"] | None = None
     shows_others: bool = True
+
+    @property
+    def all_sources(self) -> tuple[str, ...]:
+        """The languages that the model translates from."""
+        return self.sources or (*self.codes, *self.unmarked)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The languages that the model translates to."""
+        return (*self.codes, *(code for code in self.unmarked if code not in self.sources))
 
     def token(self, code: str) -> str:
         """The token of a language."""
@@ -72,18 +84,19 @@ class LanguageTokens(Checked):
         for side, code in (("source", source), ("target", target)):
             if code is None:
                 raise MissingLanguage((source, target), self.codes)
-            found.append(self._own_code(code, side))
+            found.append(self._own_code(code, side, self.all_sources if side == "source" else self.targets))
         if found[0] == found[1]:
             problem = f"is {shown(target)}, the source language"
             raise SettingError("target_language", problem, expected="another language to translate to")
         return found[0], found[1]
 
-    def _own_code(self, code: str, side: str) -> str:
-        fitting = meant_codes(code, (*self.codes, *self.unmarked))
+    @staticmethod
+    def _own_code(code: str, side: str, known: Sequence[str]) -> str:
+        fitting = meant_codes(code, known)
         if len(fitting) == 1:
             return fitting[0]
-        problem = f"is {shown(code)}{did_you_mean(code, self.codes)}, which the model doesn't have"
-        raise SettingError(f"{side}_language", problem, expected=f"one of {listed(fitting or self.codes)}")
+        problem = f"is {shown(code)}{did_you_mean(code, known)}, which the model doesn't have"
+        raise SettingError(f"{side}_language", problem, expected=f"one of {listed(fitting or known)}")
 
     def of_pair(
         self, source: str, target: str, source_dictionary: Dictionary, target_dictionary: Dictionary

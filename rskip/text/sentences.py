@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from unicodedata import category
 
 LINE_ENDS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 _CLOSING = "\"'”’»)]"
+_EMOJI_PARTS = "\u200d\ufe0e\ufe0f\u20e3\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
 _SPACES = re.compile(r"\s+|(?<=[。！？])(?=\S)")
 _LETTER = re.compile(r"[^\W\d_]")
 _FINAL, _FINAL_WITHOUT_SPACE = (".", "!", "?", "…"), ("。", "！", "？")
@@ -21,8 +23,8 @@ _ABBREVIATION = re.compile(
 class SplitText:
     """A text in sentences.
 
-    sentences: without the space around them; none of them has a line end inside. A part without a letter, such as
-        12:30, counts as space, since a model would make words of it.
+    sentences: without the space and the emoji around them; none of them has a line end inside. A part without a letter,
+        such as 12:30, counts as space, since a model would make words of it.
     gaps: the space before the first sentence, between two, and after the last one.
     """
 
@@ -40,11 +42,14 @@ class SplitText:
         if not _LETTER.search(part):
             self.gaps[-1] += part + space
             return
-        begun = part.lstrip()
-        sentence = begun.rstrip()
-        self.gaps[-1] += part[: len(part) - len(begun)]
-        self.sentences.append(sentence)
-        self.gaps.append(begun[len(sentence) :] + space)
+        start, end = 0, len(part)
+        while _is_outside(part[start]):
+            start += 1
+        while _is_outside(part[end - 1]):
+            end -= 1
+        self.gaps[-1] += part[:start]
+        self.sentences.append(part[start:end])
+        self.gaps.append(part[end:] + space)
 
     def joined(self, translations: Sequence[str]) -> str:
         """The text with translations in the places of its sentences, by `fill`."""
@@ -67,11 +72,21 @@ def fill(gaps: Sequence[str], translations: Sequence[str]) -> str:
     return "".join(parts)
 
 
+def _is_outside(character: str) -> bool:
+    """Whether it doesn't belong to a sentence at whose end it stands: space, or an emoji or a part of one."""
+    if character < "\u200d":
+        return character.isspace()
+    is_picture = category(character) == "So" and not "\u2c00" <= character < "\U0001f000"
+    return is_picture or character in _EMOJI_PARTS or character.isspace()
+
+
 def _ends_sentence(text: str, start: int, space: re.Match[str]) -> bool:
     """Whether a sentence that begins at `start` ends before this space: at a line end, or after final punctuation."""
     if any(each in LINE_ENDS for each in space[0]):
         return True
     before = text[max(start, space.start() - 12) : space.start()]
+    while before and _is_outside(before[-1]):
+        before = before[:-1]
     if before.endswith(_FINAL_WITHOUT_SPACE):
         return True
     if not before.rstrip(_CLOSING).endswith(_FINAL):

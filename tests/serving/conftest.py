@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +20,6 @@ from rskip.serving.models import Models, load_models  # noqa: E402
 from rskip.serving.server import open_port  # noqa: E402
 from rskip.serving.service import Service  # noqa: E402
 from rskip.serving.settings import ServerSettings  # noqa: E402
-from rskip.serving.workers import work  # noqa: E402
 
 FAST: Any = {"timeout_keep_alive": 1}
 
@@ -32,35 +30,13 @@ def models(root) -> Models:
     return load_models([f"de={folders[0]}", f"fr={folders[1]}"])
 
 
-class Threads:
-    """Starts workers in threads of this process. Each runs the next function, or the last one.
-
-    started, killed: their threads, and the descriptors of those that were killed.
-    """
-
-    def __init__(self, models: Models, *run: Callable[[socket.socket, Models], object]) -> None:
-        self.models, self.run = models, [*run] or [work]
-        self.started, self.killed = list[threading.Thread](), list[int]()
-
-    def __call__(self) -> socket.socket:
-        server, worker = socket.socketpair()
-        run = self.run[min(len(self.started), len(self.run) - 1)]
-        self.started.append(threading.Thread(target=run, args=(worker, self.models), daemon=True))
-        self.started[-1].start()
-        return server
-
-    def kill(self, worker: int) -> None:
-        self.killed.append(worker)
-
-
 @pytest.fixture
 def serving(models: Models) -> Iterator[Callable[..., Any]]:
-    """`serving(models=, keys=, app={...}, **settings)`: a service with `send(method, path, ...)`, in this process.
-    Its workers are threads."""
+    """`serving(models=, keys=, app={...}, **settings)`: a service with `send(method, path, ...)`, in this process."""
     with contextlib.ExitStack() as stack:
 
         def started(models: Any = models, keys: Any = (), app: Any = None, **settings: Any) -> Any:
-            service: Any = Service(models, ServerSettings(**settings), keys=keys, hire=Threads(models))
+            service: Any = Service(models, ServerSettings(**settings), keys=keys)
             service.batcher.start()
             stack.callback(service.batcher.close)
             service.app = build_app(service, **(app or {}))

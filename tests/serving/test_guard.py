@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import time
 from urllib.parse import urlsplit
 
@@ -48,6 +49,70 @@ def test_no_other_page_may_read_answers_by_default(serving):
     assert answer.headers["access-control-allow-origin"] == "https://good.example"
 
 
+def test_head_is_get_without_its_content_and_a_slash_at_the_end_is_none(serving):
+    service = serving()
+    for path in ("/", "/page.js", "/languages", "/languages/", "/health", "/openapi.json"):
+        answers = [service.send(method, path) for method in ("GET", "HEAD")]
+        assert [each.status_code for each in answers] == [200, 200] and not answers[1].content
+        assert answers[0].headers == answers[1].headers
+    assert service.send("HEAD", "/v1/translate").status_code == 405
+    answer = service.send("POST", "/v1/translate/", json=DOG, headers={"X-Forwarded-Proto": "https"})
+    assert answer.status_code == 200, "a redirect would lose a proxy's scheme and prefix"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "message"),
+    [
+        ({"Content-Encoding": "gzip"}, BODY, 415, "the content encoding is gzip: expected a body"),
+        ({"Content-Encoding": "identity"}, BODY, 200, ""),
+        ({}, b"\xef\xbb\xbf" + BODY, 400, "the body begins with a byte order mark"),
+        ({}, BODY.decode().encode("utf-16"), 400, "the body begins with a byte order mark"),
+        ({"Transfer-Encoding": "chunked", "Content-Length": "1"}, BODY, 400, "Content-Length and Transfer-Encoding"),
+    ],
+)
+def test_a_body_in_another_form_gets_a_clear_line(serving, headers, body, status, message):
+    headers = {"Content-Type": "application/json", **headers}
+    answer = serving().send("POST", "/v1/translate", content=body, headers=headers)
+    assert answer.status_code == status and message in answer.json().get("error", "")
+    assert (answer.headers.get("connection") == "close") is ("Content-Length" in headers or status == 415)
+
+
+def request(text: str | list[str]) -> bytes:
+    body = json.dumps({"text": text, "target": "de"}).encode()
+    head = "POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_client_that_sends_nothing_more_gets_its_answers(address, count):
+    host = urlsplit(address())
+    with socket.create_connection((host.hostname, host.port), timeout=20) as client:
+        client.sendall(request("A dog runs.") * count)
+        client.shutdown(socket.SHUT_WR)
+        found = b"".join(iter(lambda: client.recv(4096), b""))
+    assert found.count(b"HTTP/1.1 200 ") == found.count(b'"translations":[{"text":"Ein Hund rennt."') == count
+
+
+def test_clients_that_go_away_end_their_searches_and_the_others_are_answered(address):
+    lines: list[str] = []
+    host = urlsplit(address(app={"log": lines.append}, max_queue_tokens=10**9, max_queue=10**6, batch_tokens=200))
+    place, large = (host.hostname, host.port), request(["A man in a red shirt is standing with a big dog."] * 200)
+    for reset in (False, True) * 50:
+        with socket.create_connection(place, timeout=20) as client:
+            if reset:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(large)
+            time.sleep(0.005)
+    with socket.create_connection(place, timeout=60) as client:
+        client.sendall(request("A dog runs."))
+        assert b"Ein Hund rennt." in client.recv(4096)
+    deadline = time.monotonic() + 60
+    while len(lines) < 101 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    statuses = [json.loads(line)["status"] for line in lines]
+    assert (statuses.count(499), statuses.count(200)) == (100, 1)
+
+
 @pytest.mark.parametrize(
     ("sent", "received"),
     [
@@ -90,7 +155,7 @@ def test_a_request_that_takes_too_long_ends(serving):
     answer = service.send("POST", "/v1/translate", json={"text": ["A dog runs fast. " * 20] * 500, "target": "de"})
     assert answer.status_code == 504 and answer.json()["error"].startswith("no result within 0.05 s")
     deadline = time.monotonic() + 30
-    assert len(service.batcher.queue) == 0
+    assert service.batcher.waiting() == (0, 0)
     while b"rskip_abandoned_batches_total 0.0" in service.metrics.text() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert b"rskip_abandoned_batches_total 1.0" in service.metrics.text()

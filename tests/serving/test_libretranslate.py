@@ -35,6 +35,8 @@ def test_lists_detection_alternatives_html_and_lines(serving):
     assert translated(q=["A dog runs.", "", "A man sleeps."]) == {
         "translatedText": ["Ein Hund rennt.", "", "Ein Mann schläft."]
     }
+    emoji = {"q": "Hello! 😊 A man sleeps. 😆 A dog runs.\n👍", "target": "fr"}
+    assert translated(**emoji)["translatedText"].endswith(" 😆 Un chien court.\n👍")
     assert translated(q=[]) == {"translatedText": []}
     assert translated(q="A dog runs. A man sleeps.\n\nA dog runs.\n")["translatedText"] == (
         "Ein Hund rennt. Ein Mann schläft.\n\nEin Hund rennt.\n"
@@ -86,6 +88,7 @@ def test_forms_may_hold_raw_utf_8(serving):
         (400, "French (fr) is not available as a target language", {"model": "de", "target": "fr"}),
         (400, "Invalid request: request (10000001) exceeds text limit (100000)", {"q": "a" * 10_000_001}),
         (400, "Invalid request: 1001 sentences exceed the limit (1000)", {"q": "a\n" * 1001}),
+        (400, "a word is too long: expected a space after at most 2,000 characters", {"q": "a" * 2001}),
         (400, "not JSON", {"q": "\ud800"}),
         (200, "", {"q": "\x00\x01\x1b[0m \u200b\u202e"}),
         (200, "", {"q": "\x00"}),

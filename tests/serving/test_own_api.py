@@ -42,7 +42,7 @@ def test_whatever_the_batches_outputs_are_those_of_offline_translation(serving, 
     sentences = [" ".join(rng.choices(words, k=rng.randint(1, 25))).capitalize() + "." for _ in range(60)]
     _, translator = models.translator("de", None, None)
     expected = [each.text for each in translator.translate(sentences)]
-    for settings in ({"batch_tokens": 50}, {"batch_wait": 5.0}, {"workers": 3}):
+    for settings in ({"batch_tokens": 50}, {"batch_wait": 5.0}):
         requests = [("POST", "/v1/translate", {"json": {"text": each, "target": "de"}}) for each in sentences]
         answers = serving(**settings).send_all(requests)
         assert [each.json()["translations"][0]["text"] for each in answers] == expected

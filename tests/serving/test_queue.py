@@ -1,4 +1,4 @@
-"""The queue and the threads that compute its batches."""
+"""The queue and the thread that computes its batches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from rskip.serving.batching import Batcher  # noqa: E402
 from rskip.serving.errors import RequestError  # noqa: E402
 from rskip.serving.metrics import Metrics  # noqa: E402
-from rskip.serving.queue import Job, JobQueue, QueueFull  # noqa: E402
+from rskip.serving.queue import Batcher, Job  # noqa: E402
 from rskip.serving.settings import ServerSettings  # noqa: E402
 from rskip.settings.errors import SettingError  # noqa: E402
 
@@ -42,61 +41,71 @@ class Doubling:
         return 1
 
 
-def taken(queue, **given):
-    return [each.content for each in queue.take(**{"tokens": 10, "wait": 0, **given})]
-
-
-def test_batches_are_of_one_lane_in_order_and_within_the_tokens():
-    queue, one, other = JobQueue(100, most_tokens=200), Doubling("one"), Doubling("other")
-    for lane, items, size in ((one, [1, 2], 4), (other, [5], 99), (one, [3, 4], 2)):
-        queue.put(Job(lane, items, [size] * len(items)))
-    assert (len(queue), queue.tokens) == (5, 111)
-    assert [taken(queue) for _ in range(3)] == [[1, 2, 3], [5], [4]]
-
-
-def test_a_full_or_closed_queue_takes_no_part_of_a_job():
-    queue, lane = JobQueue(3, most_tokens=9), Doubling()
-    first = Job(lane, [1, 2], [1, 1])
-    queue.put(first)
-    with pytest.raises(QueueFull):
-        queue.put(Job(lane, [3, 4], [1, 1]))
-    with pytest.raises(QueueFull):
-        queue.put(Job(lane, [3], [8]))
-    assert len(queue) == 2
-    first.future.cancel()  # makes room
-    assert len(queue) == queue.tokens == 0 and not first.items
-    queue.put(Job(lane, [3, 4], [1, 1]))
-    queue.close()
-    with pytest.raises(RequestError, match="shutting down"):
-        queue.put(Job(lane, [5], [1]))
-    assert taken(queue) == [3, 4] and queue.take(tokens=10, wait=0) is None
-
-
-def test_an_item_waits_for_others_only_so_long():
-    queue, lane = JobQueue(10, most_tokens=99), Doubling()
-    queue.put(Job(lane, [1], [1]))
-    threading.Timer(0.02, queue.put, [Job(lane, [2], [1])]).start()
-    assert taken(queue, wait=0.5) == [1, 2]
-    queue.put(Job(lane, [3], [10]))
-    assert taken(queue, wait=1000) == [3], "a full batch waits for nobody"
-
-
 @pytest.fixture
-def batcher():
-    batcher = Batcher(ServerSettings(max_queue=4, max_sentences=4), Metrics())
-    batcher.start()
-    yield batcher
-    batcher.close()
+def started():
+    """`started(**settings)`: a batcher, which is closed at the end."""
+    batchers = []
+
+    def start(**settings):
+        batchers.append(Batcher(ServerSettings(**settings), Metrics()))
+        batchers[-1].start()
+        return batchers[-1]
+
+    yield start
+    for batcher in batchers:
+        batcher.close()
 
 
-def submitted(batcher, lane, *items):
-    job = Job(lane, items, [1] * len(items))
+def submitted(batcher, lane, *items, size=1):
+    job = Job(lane, items, [size] * len(items))
     batcher.submit(job)
     return job
 
 
-def test_a_failing_item_fails_only_its_own_job(batcher):
-    gate = threading.Event()
+def test_batches_are_of_one_lane_in_order_and_within_the_tokens():
+    batcher, batches = Batcher(ServerSettings(batch_tokens=10), Metrics()), []
+    one, other = Doubling("one", batches=batches), Doubling("other", batches=batches)
+    for lane, items, size in ((one, [1, 2], 4), (other, [5], 99), (one, [3, 4], 2)):
+        submitted(batcher, lane, *items, size=size)
+    assert batcher.waiting() == (5, 111)
+    batcher.start()
+    batcher.close()
+    assert batches == [[1, 2, 3], [5], [4]]
+
+
+def test_a_full_queue_takes_no_part_of_a_job(started):
+    batcher, lane = started(max_queue=3, max_sentences=3, max_queue_tokens=9), Doubling(gate=threading.Event())
+    running = submitted(batcher, lane, 0)
+    while not lane.batches:
+        time.sleep(0.001)
+    first = submitted(batcher, lane, 1, 2)
+    for items, size in (([3, 4], 1), ([3], 8)):
+        with pytest.raises(RequestError, match="2 sentences wait") as caught:
+            submitted(batcher, lane, *items, size=size)
+        assert caught.value.status == 429 and caught.value.retry_after >= 1
+    assert batcher.waiting() == (2, 2)
+    first.future.cancel()  # makes room
+    assert batcher.waiting() == (0, 0)
+    last = submitted(batcher, lane, 3, 4)
+    lane.gate.set()
+    assert (running.future.result(9), last.future.result(9)) == ([0], [6, 8])
+    assert lane.batches == [[0], [3, 4]]
+
+
+def test_an_item_waits_for_others_only_so_long(started):
+    batcher, lane = started(batch_wait=500, batch_tokens=10), Doubling()
+    first = submitted(batcher, lane, 1)
+    time.sleep(0.02)
+    submitted(batcher, lane, 2)
+    first.future.result(9)
+    begun = time.monotonic()
+    submitted(batcher, lane, 3, size=10).future.result(9)
+    assert time.monotonic() - begun < 0.5, "a full batch waits for nobody"
+    assert lane.batches == [[1, 2], [3]]
+
+
+def test_a_failing_item_fails_only_its_own_job(started):
+    batcher, gate = started(), threading.Event()
     lane = Doubling(gate=gate)
     first = submitted(batcher, lane, 0)
     while not lane.batches:
@@ -110,23 +119,30 @@ def test_a_failing_item_fails_only_its_own_job(batcher):
     assert lane.batches == [[0], [1, 2, 13, 3], [1], [2], [13], [3]]
 
 
-def test_a_batch_without_clients_ends_and_a_full_queue_says_when_to_return(batcher):
-    lane, after = Doubling(gate=threading.Event()), Doubling("after")
-    running = submitted(batcher, lane, 1)
+def test_a_batch_goes_on_for_the_clients_that_are_left_and_ends_without_any():
+    batcher, lane = Batcher(ServerSettings(), Metrics()), Doubling(gate=threading.Event())
+    gone, left = submitted(batcher, lane, 1), submitted(batcher, lane, 2)
+    batcher.start()
     while not lane.batches:
         time.sleep(0.001)
-    waiting = [submitted(batcher, after, number) for number in range(4)]
-    with pytest.raises(RequestError, match="4 sentences wait") as caught:
-        submitted(batcher, after, 5)
-    assert caught.value.status == 429 and caught.value.retry_after >= 1
-    running.future.cancel()  # the gate stays shut
-    assert [job.future.result(9) for job in waiting] == [[0], [2], [4], [6]]
+    gone.future.cancel()
+    lane.gate.set()
+    assert left.future.result(9) == [4]
+    shut = Doubling("shut", gate=threading.Event())
+    running = submitted(batcher, shut, 1)
+    while not shut.batches:
+        time.sleep(0.001)
+    running.future.cancel()  # its gate stays shut
+    assert submitted(batcher, Doubling(), 3).future.result(9) == [6]
     with pytest.raises(CancelledError):
         running.future.result()
+    batcher.close()
     assert b"rskip_abandoned_batches_total 1.0" in batcher.metrics.text()
 
 
-def test_a_server_that_always_fails_is_not_ready_until_a_minute_has_passed(batcher, monkeypatch):
+def test_a_server_that_always_fails_is_not_ready_until_a_minute_has_passed(started, monkeypatch):
+    batcher = started()
+
     def states(lane, *items):
         for each in items:
             submitted(batcher, lane, each).future.exception(9)

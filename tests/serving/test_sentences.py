@@ -28,6 +28,13 @@ def test_html_that_takes_quadratic_time_in_pythons_parser_is_split(text):
          '<a title="x > y">B</a><PRE>c<pre>d</pre>e</PRE>F'),
         ("<!-- a <b> --> c <!-- d", ["c"], "<!-- a <b> --> C <!-- d"),
         ("<script>if (a < b) {}</script>x", ["x"], "<script>if (a < b) {}</script>X"),
+        ("<p>\n\t\tTwo dogs\n\t\tplay.&#10;A&#9;cat.\n</p>", ["Two dogs play.", "A cat."],
+         "<p>\n\t\tTWO DOGS PLAY. A CAT.\n</p>"),
+        ('<p x=" translate=no ">a</p><p X TRANSLATE = NO>b</p>', ["a"],
+         '<p x=" translate=no ">A</p><p X TRANSLATE = NO>b</p>'),
+        ('<p translate="yes" translate="no">a</p><p title=translate=no>b</p><p translate=none>c</p>', ["a", "b", "c"],
+         '<p translate="yes" translate="no">A</p><p title=translate=no>B</p><p translate=none>C</p>'),
+        ("Hello! 😊 a 😆 <b>🇩🇪 b</b>", ["Hello!", "a", "b"], "HELLO! 😊 A 😆 <b>🇩🇪 B</b>"),
         ("<!DOCTYPE html><img src=a>t</div>u<", ["t", "u<"], "<!DOCTYPE html><img src=a>T</div>U&lt;"),
     ],
 )  # fmt: skip

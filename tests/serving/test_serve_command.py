@@ -125,7 +125,8 @@ def test_a_key_file_may_begin_with_a_byte_order_mark(tmp_path):
     assert read_keys(tmp_path / "keys") == ["secret"]
 
 
-def test_a_signal_before_the_server_runs_ends_it(monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_before_the_server_runs_ends_it(monkeypatch, number):
     import uvicorn
 
     from rskip.serving.server import run_server
@@ -134,10 +135,29 @@ def test_a_signal_before_the_server_runs_ends_it(monkeypatch):
     ended = []
 
     def run(server, sockets):
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(number)
         ended.append(server.should_exit)
 
     monkeypatch.setattr(uvicorn.Server, "run", run)
     with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
         run_server(None, listening, ServerSettings())
     assert ended == [True]
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_sighup_ends_the_server_with_status_0_unless_it_is_ignored(root, ignored):
+    command = [sys.executable, "-m", "rskip", "serve", "--model", MODEL, "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    before = (lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if ignored else None
+    with subprocess.Popen(
+        command, cwd=root, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=before
+    ) as process:
+        assert process.stderr is not None
+        address = process.stderr.readline().split(" at ")[1].split(" ")[0]
+        process.send_signal(signal.SIGHUP)
+        if ignored:
+            time.sleep(0.5)
+            assert urllib.request.urlopen(f"{address}/health", timeout=20).status == 200
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0

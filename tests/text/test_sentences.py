@@ -22,6 +22,9 @@ from rskip.text.sentences import SplitText
         ("...", []),
         ("12:30. A dog runs. 42! 1, 2! No", ["A dog runs.", "No"]),
         ("Wait... What? ", ["Wait...", "What?"]),
+        ("Hello! 😊 A man. 👍🏽👨\u200d👩\u200d👧 Two dogs.❤️ Go 😊 on", ["Hello!", "A man.", "Two dogs.", "Go 😊 on"]),
+        ("😆\n🇩🇪 No ✈️", ["No"]),
+        ("㈱トヨタ", ["㈱トヨタ"]),
     ],
 )
 def test_a_text_is_its_sentences_and_the_space_between(text, sentences):

@@ -128,7 +128,9 @@ def _pair(
     if not codes:
         return *languages, None
     unmarked = tuple(name for name in (languages[0], own[1] or "target") if name not in codes)
-    tokens = LanguageTokens(codes=codes, form=">>{}<<", unmarked=unmarked, encoder="target")
+    tokens = LanguageTokens(
+        codes=codes, form=">>{}<<", unmarked=unmarked, sources=(languages[0],), encoder="target"
+    )  # fmt: skip
     return languages[0], languages[1] if len(codes) == 1 else wanted[1], tokens
 
 
