@@ -18,42 +18,60 @@ def test_the_page_needs_nothing_from_elsewhere(serving):
     assert " on" + "click=" not in answer.text and "<style" not in answer.text
 
 
-def test_text_is_translated_with_the_keyboard(address: Any, browser: Any) -> None:
+def test_text_is_translated_as_one_types_and_explained(address: Any, browser: Any) -> None:
     from selenium.webdriver import ActionChains, Keys
-    from selenium.webdriver.support.ui import WebDriverWait
+    from selenium.webdriver.support.ui import Select, WebDriverWait
 
     def one(selector: str) -> Any:
         return browser.find_element("css selector", selector)
 
-    def wait_for_status(beginning: str) -> None:
-        WebDriverWait(browser, 30).until(lambda _: one("#status").text.startswith(beginning))
+    def wait_for(selector: str, beginning: str) -> None:
+        def begins(_: Any) -> bool:
+            return (one(selector).get_attribute("value") or one(selector).text).startswith(beginning)
+
+        WebDriverWait(browser, 30).until(begins)
 
     browser.get(address())
-    wait_for_status("2 models are served.")
-    assert [each.text for each in one("#model").find_elements("css selector", "option")] == [
-        "de (2rskip+ln)", "fr (2rskip+ln)",
-    ]  # fmt: skip
+    wait_for("#status", "2 models are served.")
+    assert [each.text for each in Select(one("#source")).options] == ["Detect language", "English"]
+    assert [each.text for each in Select(one("#target")).options] == ["French", "German"]
     for control in browser.find_elements("css selector", "input, select, textarea"):
         name = control.get_attribute("id")
-        assert browser.find_elements("css selector", f"label[for={name}]"), f"{name} has a label"
-    one("#text").send_keys("A dog runs.\nTwo men sleep.", Keys.CONTROL, Keys.ENTER)
-    wait_for_status("Translated 2 sentences.")
-    assert one("#translation").get_attribute("value").startswith("Ein Hund rennt.\nZwei Männer ")
+        labels = browser.find_elements("css selector", f"label[for={name}]")
+        assert labels or control.get_attribute("aria-label"), f"{name} has a label"
+
+    one("#text").send_keys("A dog runs.\nTwo men sleep.")  # without a key that translates
+    wait_for("#translation", "Ein Hund rennt.\nZwei Männer ")
+    wait_for("#detected", "Detected: English")
+    Select(one("#target")).select_by_visible_text("French")
+    wait_for("#translation", "Un chien court.\n")
+    one("#copy").click()
+    wait_for("#status", "Copied.")
+    one("#text").clear()
+    one("#text").send_keys(Keys.CONTROL, "v")
+    assert one("#text").get_attribute("value").startswith("Un chien court.\n")
+
+    Select(one("#target")).select_by_visible_text("German")
+    one("#text").clear()
+    one("#text").send_keys("A dog runs. Two men sleep.", Keys.CONTROL, Keys.ENTER)
+    one("#details summary").click()
+    wait_for("#status", "Translated 2 sentences.")
+    assert [each.text for each in Select(one("#model")).options][1:] == ["de (2rskip+ln)", "fr (2rskip+ln)"]
+    assert one("#sentences .note").text == "Translated by de, with the connection 2rskip+ln."
     assert len(one(".sentence").find_elements("css selector", "td.score")) == 3
     word = browser.find_elements("css selector", ".words button")[1]
-    while browser.switch_to.active_element != word:
-        ActionChains(browser).send_keys(Keys.TAB).perform()
+    ActionChains(browser).move_to_element(word).perform()
     assert one(".sentence [aria-live]").text.startswith("Hund: dog ")
     weights = browser.execute_script(
         "return [...document.querySelector('.words').children].map(e => Number(e.style.getPropertyValue('--weight')))"
     )
     assert len(weights) == 4 and max(weights) == weights[1]
 
-    one("#text").clear()
-    one("#text").send_keys("a" * 20)
+    Select(one("#model")).select_by_visible_text("fr (2rskip+ln)")
+    assert [each.text for each in Select(one("#target")).options] == ["French"]
     browser.execute_script("const e = document.getElementById('nbest'); e.max = e.value = 99")
-    one("#text-form button").click()
-    wait_for_status("nbest is 99: expected at most 16")
+    one("#form [type=submit]").click()
+    wait_for("#status", "nbest is 99: expected at most 16")
 
     colours = []
     for scheme in ("light", "dark"):

@@ -65,12 +65,15 @@ def submitted(batcher, lane, *items, size=1):
 def test_batches_are_of_one_lane_in_order_and_within_the_tokens():
     batcher, batches = Batcher(ServerSettings(batch_tokens=10), Metrics()), []
     one, other = Doubling("one", batches=batches), Doubling("other", batches=batches)
-    for lane, items, size in ((one, [1, 2], 4), (other, [5], 99), (one, [3, 4], 2)):
+    jobs = [
         submitted(batcher, lane, *items, size=size)
-    assert batcher.waiting() == (5, 111)
+        for lane, items, size in ((one, [1, 2], 4), (other, [5], 99), (one, [], 1), (one, [3], 2), (one, [4], 1))
+    ]
+    assert batcher.waiting() == (5, 110)
     batcher.start()
     batcher.close()
     assert batches == [[1, 2, 3], [5], [4]]
+    assert [job.future.result() for job in jobs] == [[2, 4], [10], [], [6], [8]]
 
 
 def test_a_full_queue_takes_no_part_of_a_job(started):
@@ -116,7 +119,7 @@ def test_a_failing_item_fails_only_its_own_job(started):
     assert jobs[0].future.result(9) == [2, 4] and jobs[2].future.result(9) == [6]
     with pytest.raises(ValueError, match="13 can't"):
         jobs[1].future.result(9)
-    assert lane.batches == [[0], [1, 2, 13, 3], [1], [2], [13], [3]]
+    assert lane.batches == [[0], [1, 2, 13, 3], [1, 2], [13], [3]]
 
 
 def test_a_batch_goes_on_for_the_clients_that_are_left_and_ends_without_any():

@@ -21,8 +21,8 @@ async function ask(path, options = {}) {
   let answer;
   try {
     answer = await fetch(path, { ...options, headers });
-  } catch {
-    throw new Error("The server does not answer.");
+  } catch (error) {
+    throw error.name === "AbortError" ? error : new Error("The server does not answer.");
   }
   const content = await answer.json().catch(() => ({ error: `The server answered with status ${answer.status}.` }));
   if (!answer.ok) throw new Error(content.error);
@@ -34,12 +34,22 @@ function fill(select, options, chosen) {
   if (options.some(([value]) => value === chosen)) select.value = chosen;
 }
 
-const chosenModel = () => models.find((each) => each.id === find("model").value);
+// The languages, by their codes, that the chosen model translates from, or to from the chosen source.
+function languages(side) {
+  const source = find("source").value;
+  const fitting = models.filter(({ id, sources }) => [id, ""].includes(find("model").value)
+    && (side === "sources" || source === "auto" || sources.some(({ code }) => code === source)));
+  const found = fitting.flatMap((each) => each[side]).map(({ code, name }) => [code, name]);
+  return [...new Map(found)].filter(([code]) => side === "sources" || code !== source).sort((a, b) => a[1].localeCompare(b[1]));
+}
+
+function showTargets() {
+  fill(find("target"), languages("targets"), find("target").value);
+}
 
 function showLanguages() {
-  const { sources, targets } = chosenModel();
-  for (const [id, languages, chosen] of [["source", sources, sources[0].code], ["target", targets, targets.at(-1).code]])
-    fill(find(id), languages.map(({ code, name }) => [code, name]), chosen);
+  fill(find("source"), [["auto", "Detect language"], ...languages("sources")], find("source").value || "auto");
+  showTargets();
 }
 
 async function loadModels() {
@@ -51,9 +61,10 @@ async function loadModels() {
     return;
   }
   const named = ({ id, connection }) => [id, connection ? `${id} (${connection})` : id];
-  fill(find("model"), models.map(named));
-  find("text-part").hidden = false;
+  fill(find("model"), [["", "The first one that fits"], ...models.map(named)]);
+  find("form").hidden = find("details").hidden = false;
   showLanguages();
+  find("target").value = models[0].targets.at(-1).code;
   say(models.length === 1 ? "One model is served." : `${models.length} models are served.`);
 }
 
@@ -122,28 +133,68 @@ function drawSentence(sentence) {
   return box;
 }
 
-async function translate(event) {
-  event.preventDefault();
-  say("Translating…");
-  const asked = {
-    text: find("text").value, model: chosenModel().id, source: find("source").value, target: find("target").value,
-    nbest: Number(find("nbest").value) || 1, split: true, attention: true,
-  };
+const nameOf = (code) => new Map(models.flatMap((each) => [...each.sources, ...each.targets]).map((each) => [each.code, each.name])).get(code) || code;
+const chosen = () => ({ target: find("target").value, ...(find("model").value && { model: find("model").value }) });
+const post = (path, content) =>
+  ask(path, { method: "POST", body: JSON.stringify(content), headers: { "Content-Type": "application/json" }, signal: running.signal });
+let running = new AbortController();
+let waiting = 0;
+
+async function translate() {
+  clearTimeout(waiting);
+  running.abort(); // the server stops computing
+  running = new AbortController();
+  const { signal } = running;
+  const text = find("text").value;
+  say(text.trim() ? "Translating…" : "");
   try {
-    const body = JSON.stringify(asked);
-    const [found] = (await ask("v1/translate", { method: "POST", body, headers: { "Content-Type": "application/json" } })).translations;
-    find("translation").value = found.text;
-    find("sentences").replaceChildren(...found.sentences.map(drawSentence));
-    say(found.sentences.length === 1 ? "Translated one sentence." : `Translated ${found.sentences.length} sentences.`);
+    let source = find("source").value;
+    const found = text.trim() ? await post("translate", { q: text, source, ...chosen() }) : { translatedText: "" };
+    find("translation").value = found.translatedText;
+    find("copy").disabled = !found.translatedText;
+    find("detected").textContent = found.detectedLanguage ? `Detected: ${nameOf(found.detectedLanguage.language)}` : "";
+    find("sentences").replaceChildren();
+    source = found.detectedLanguage?.language ?? source;
+    if (text.trim() && source === find("target").value) say(`The text is in ${nameOf(source)} already.`);
+    else if (text.trim() && find("details").open) await explain(text, source);
+    else say(text.trim() ? "Translated." : "");
   } catch (error) {
-    say(error.message, true);
+    if (!signal.aborted) say(error.message, true);
   }
 }
 
-find("text-form").addEventListener("submit", translate);
+// The sentences with scores, hypotheses and attention.
+async function explain(text, source) {
+  const asked = { text, source, ...chosen(), nbest: Number(find("nbest").value) || 1, split: true, attention: true };
+  const { model, translations: [{ sentences }] } = await post("v1/translate", asked);
+  const { connection } = models.find(({ id }) => id === model);
+  const used = `Translated by ${model}${connection ? `, with the connection ${connection}` : ""}.`;
+  find("sentences").replaceChildren(element("p", used, { className: "note" }), ...sentences.map(drawSentence));
+  say(sentences.length === 1 ? "Translated one sentence." : `Translated ${sentences.length} sentences.`);
+}
+
+function translateSoon() {
+  clearTimeout(waiting);
+  waiting = setTimeout(translate, 600);
+}
+
+find("form").addEventListener("submit", (event) => { event.preventDefault(); translate(); });
+find("text").addEventListener("input", translateSoon);
 find("text").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("text-form").requestSubmit();
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) translate();
 });
-find("model").addEventListener("change", showLanguages);
+find("copy").addEventListener("click", async () => {
+  find("translation").select();
+  try {
+    await navigator.clipboard.writeText(find("translation").value);
+  } catch { // a page without TLS that isn't on this machine
+    document.execCommand("copy");
+  }
+  say("Copied.");
+});
+find("model").addEventListener("change", () => { showLanguages(); translate(); });
+find("source").addEventListener("change", () => { showTargets(); translate(); });
+for (const id of ["target", "nbest"]) find(id).addEventListener("change", translate);
+find("details").addEventListener("toggle", () => { if (find("details").open) translate(); });
 find("key").addEventListener("change", loadModels);
 loadModels();
