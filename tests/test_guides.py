@@ -21,7 +21,6 @@ GUIDES: dict[str, dict[str, Path]] = {  # and the models that the page's command
     "translation": {},
     "translation_reference": {},
     "serve": {},
-    "serve_reference": {},
     "other_models": {},
     "export": {},
     "analysis": {},
