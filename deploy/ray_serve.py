@@ -3,8 +3,8 @@
     pip install "ray[serve]"
     RSKIP_MODELS="checkpoints/multi30k_en_de/2rskip_ln" serve run deploy.ray_serve:app
 
-RSKIP_MODELS names the models, separated by spaces, as `rskip serve --model` does. Each replica loads them, and translates
-with the threads of its CPUs. /metrics and /ready answer for the replica that gets the request.
+RSKIP_MODELS names the models, separated by spaces, as `rskip serve --model` does. Each replica loads them, and
+translates with the threads of its CPUs. /metrics and /ready answer for the replica that gets the request.
 """
 
 from __future__ import annotations

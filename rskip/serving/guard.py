@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import time
 from collections.abc import Collection
@@ -24,6 +25,7 @@ OPEN = "rskip.connections"  # in the state of a request
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OFTEN = 0.1  # seconds between two checks whether a client that sends nothing more has gone
 _ALLOWED = "the operator can allow it with"
+_ORIGIN = re.compile(r"\*|(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<name>[\w.-]+|\[[\da-f:.]+\])(?P<port>:\d+)?/?")
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -98,7 +100,7 @@ def allowed_host(given: str) -> str:
     :raises ValueError: the value is not a name or an address.
     """
     name = _host_name(f"[{given}]" if given.count(":") > 1 and not given.startswith("[") else given)
-    if not name or {*given} & {*"/@?#*"} or given != given.strip():
+    if not name or {*given} & {*"/@?#* "}:
         raise ValueError(f"--allowed-host is {shown(given)}: expected a name or an address, such as example.org")
     return name
 
@@ -108,18 +110,11 @@ def allowed_origin(given: str) -> str:
 
     :raises ValueError: the value is not an origin.
     """
-    if given == "*":
-        return given
-    try:
-        parts = urlsplit(given)
-        port, name = parts.port, parts.hostname
-    except ValueError:
-        port, name, parts = None, None, urlsplit("")
-    if not (parts.scheme and name) or parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
+    match = _ORIGIN.fullmatch(given.lower())
+    if match is None:
         raise ValueError(f"--cors is {shown(given)}: expected a scheme and a name, such as https://example.org, or *")
-    name = f"[{name}]" if ":" in name else name
-    usual = {"http": 80, "https": 443}.get(parts.scheme)
-    return f"{parts.scheme}://{name}" + ("" if port in (None, usual) else f":{port}")
+    usual = (match["scheme"], match["port"]) in (("http", ":80"), ("https", ":443"))
+    return "*" if given == "*" else f"{match['scheme']}://{match['name']}{'' if usual else match['port'] or ''}"
 
 
 def _host_name(host: str) -> str | None:

@@ -100,65 +100,47 @@ def libretranslate_api(service: Service) -> APIRouter:
 
 
 async def _translate(service: Service, request: Request, asked: TranslateFields) -> dict[str, Any]:
-    several = isinstance(asked.q, list)
-    texts = asked.q if isinstance(asked.q, list) else [asked.q]
-    source, target, model, alternatives = asked.source, asked.target, asked.model, asked.alternatives
-    most = service.settings.max_beam - 1
-    if alternatives > most:
-        raise RequestError(400, f"Invalid request: alternatives is {alternatives}: expected at most {most}")
+    texts = [asked.q] if isinstance(asked.q, str) else asked.q
+    if asked.alternatives > (most := service.settings.max_beam - 1):
+        raise RequestError(400, f"Invalid request: alternatives is {asked.alternatives}: expected at most {most}")
     characters = service.check_texts(texts)
-    documents = await aside(
-        characters, lambda: [(Fragment if asked.format == "html" else SplitText)(each) for each in texts]
-    )
+    split = Fragment if asked.format == "html" else SplitText
+    documents: list[Fragment | SplitText] = await aside(characters, lambda: [split(each) for each in texts])
     count = sum(len(each.sentences) for each in documents)
     service.check_sentences(count)
-    sources, detected = [source] * len(texts), []
-    if source == "auto":
-        detected = await run_in_threadpool(_detected, service, documents, model, target)
-        sources = [each["language"] for each in detected]
-    found = await _translations(service, request, documents, model, sources, target, alternatives)
     note(request, texts, characters=characters, sentences=count)
-    ranked = [
-        [text] if translations is None
-        else [document.joined(_of_rank(translations, rank)) for rank in _ranks(translations)]
-        for text, document, translations in zip(texts, documents, found, strict=True)
-    ]  # fmt: skip
+    sources, detected = [asked.source] * len(texts), []
+    if asked.source == "auto":
+        detected = await run_in_threadpool(_detected, service, documents, asked.model, asked.target)
+        sources = [each["language"] for each in detected]
+    jobs: dict[str, Job] = {}  # texts in the same language share a job; those in the target language have none
+    for source in dict.fromkeys(sources):
+        if not service.models.same_language(source, asked.target):
+            of_source = [document for document, its in zip(documents, sources, strict=True) if its == source]
+            sentences = [sentence for document in of_source for sentence in document.sentences]
+            job = await service.job(asked.model, source, asked.target, sentences, nbest=asked.alternatives + 1)
+            translator = job.lane.translator
+            note(
+                request,
+                model=job.lane.model,
+                source=translator.source_language,
+                target=translator.target_language,
+            )
+            jobs[source] = job
+    found = dict(zip(jobs, map(iter, await service.results(request, *jobs.values())), strict=True))
+    ranked = []  # the translations of each text, the best first
+    for text, document, source in zip(texts, documents, sources, strict=True):
+        if source in found:
+            translations = [next(found[source]) for _ in document.sentences]
+            ranked.append([document.joined(_of_rank(translations, rank)) for rank in _ranks(translations)])
+        else:
+            ranked.append([text])
     answer: dict[str, Any] = {"translatedText": [each[0] for each in ranked]}
-    if alternatives:
+    if asked.alternatives:
         answer["alternatives"] = [[*dict.fromkeys(each[1:])] for each in ranked]
     if detected:
         answer["detectedLanguage"] = detected
-    return answer if several else {name: each[0] for name, each in answer.items()}
-
-
-async def _translations(
-    service: Service,
-    request: Request,
-    documents: Sequence[SplitText | Fragment],
-    model: str | None,
-    sources: Sequence[str],
-    target: str,
-    alternatives: int,
-) -> list[list[Translation] | None]:
-    """The translations of each document's sentences; None if it is in the target language already. Documents in the
-    same language share a job."""
-    found: list[list[Translation] | None] = [None] * len(documents)
-    jobs: list[Job] = []
-    order: list[int] = []
-    for source in dict.fromkeys(sources):
-        if service.models.same_language(source, target):
-            continue
-        numbers = [number for number, each in enumerate(sources) if each == source]
-        name, translator = service.models.translator(model, source, target)
-        options = service.options(translator, nbest=alternatives + 1)
-        note(request, model=name, source=translator.source_language, target=translator.target_language)
-        sentences = [sentence for number in numbers for sentence in documents[number].sentences]
-        jobs.append(await service.job(name, translator, options, sentences))
-        order += numbers
-    results = iter(await service.results(request, *jobs))
-    for number in order:
-        found[number] = [next(results) for _ in documents[number].sentences]
-    return found
+    return {name: each[0] for name, each in answer.items()} if isinstance(asked.q, str) else answer
 
 
 def _ranks(translations: Sequence[Translation]) -> range:
@@ -180,15 +162,12 @@ def _detected(
     among = [source for source, targets in directions.items() if wanted in map(short_code, targets)]
     if not among:
         raise RequestError(400, f"{target[:80]} is not supported")
-    best = [_likeliest(" ".join(each.sentences), [*among, target]) for each in documents]
-    return [{"confidence": _percent(probability), "language": code} for code, probability in best]
-
-
-def _likeliest(text: str, among: Sequence[str]) -> tuple[str, float]:
-    """The most probable of these languages, and its probability among all languages."""
-    probabilities = dict(rank_languages(text))
-    found = [(code, probabilities.get(short_code(code), 0.0)) for code in among]
-    return max(found, key=lambda each: each[1])
+    found = []
+    for document in documents:
+        probabilities = dict(rank_languages(" ".join(document.sentences)))  # among all languages
+        best = max([*among, target], key=lambda code: probabilities.get(short_code(code), 0.0))
+        found.append({"confidence": _percent(probabilities.get(short_code(best), 0.0)), "language": best})
+    return found
 
 
 def _typed(fields: dict[str, Any], kind: type[T]) -> T:

@@ -69,9 +69,15 @@ def own_api(service: Service) -> APIRouter:
 
 async def _translate(service: Service, request: Request, asked: TranslateRequest) -> Response:
     characters = service.check_texts(asked.text)
-    name, translator = service.models.translator(asked.model, asked.source, asked.target)
-    options = service.options(
-        translator,
+    texts = await aside(characters, lambda: [SplitText(each) for each in asked.text]) if asked.split else None
+    parts = [each.sentences for each in texts] if texts else [[each] for each in asked.text]
+    sentences = [sentence for part in parts for sentence in part]
+    service.check_sentences(len(sentences))
+    job = await service.job(
+        asked.model,
+        asked.source,
+        asked.target,
+        sentences,
         nbest=asked.nbest,
         beam=asked.beam,
         length_penalty=asked.length_penalty,
@@ -79,24 +85,18 @@ async def _translate(service: Service, request: Request, asked: TranslateRequest
         token_scores=asked.token_scores,
         attention=asked.alignment or asked.attention,
     )
-    texts = await aside(characters, lambda: [SplitText(each) for each in asked.text]) if asked.split else None
-    parts = [each.sentences for each in texts] if texts else [[each] for each in asked.text]
-    sentences = [sentence for part in parts for sentence in part]
-    service.check_sentences(len(sentences))
-    note(request, asked.text, model=name, characters=characters, sentences=len(sentences))
-    job = await service.job(name, translator, options, sentences)
-    size = options.nbest * characters
-    if options.attention:
-        size = _attention_values(job.sizes, options)
-    found = iter(await service.results(request, job))
+    lane = job.lane
+    note(request, asked.text, model=lane.model, characters=characters, sentences=len(sentences))
+    values = _attention_values(job.sizes, lane.options) if lane.options.attention else asked.nbest * characters
+    found = iter((await service.results(request, job))[0])
     translations = [[next(found) for _ in part] for part in parts]
 
     def answer() -> bytes:
         return msgspec.json.encode(
             {
-                "model": name,
-                "source": translator.source_language,
-                "target": translator.target_language,
+                "model": lane.model,
+                "source": lane.translator.source_language,
+                "target": lane.translator.target_language,
                 "translations": [
                     {
                         "text": _joined(each, None if texts is None else texts[number]),
@@ -107,7 +107,7 @@ async def _translate(service: Service, request: Request, asked: TranslateRequest
             }
         )
 
-    return Response(await aside(size, answer), media_type="application/json")
+    return Response(await aside(values, answer), media_type="application/json")
 
 
 def _attention_values(sizes: Sequence[int], options: SearchOptions) -> int:

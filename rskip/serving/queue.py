@@ -10,33 +10,46 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Condition, Thread
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
+from rskip.generation.options import SearchOptions
 from rskip.serving.errors import RequestError
 from rskip.serving.metrics import Metrics
 from rskip.serving.settings import ServerSettings
+from rskip.translation import Translator
+from rskip.translation.search import ModelSearcher
+from rskip.translation.segments import Source
+from rskip.translation.translation import Translation
 
 _LOG = logging.getLogger("rskip.serving")
 _LONGEST_RETRY = 60  # seconds
 _FAILURES, _FAILING = 3, 60.0  # that many failed batches in a row make the server not ready, for so many seconds
-EachStep = Callable[[int], None]
 
 
-class Lane(Protocol):
-    """Computes items of one kind. Equal lanes share batches."""
+@dataclass(frozen=True)
+class Lane:
+    """Translates sentences by one translator with the same options. Equal lanes share batches.
 
-    @property
-    def model(self) -> str:
-        """The model's name."""
+    model: the model's name.
+    max_tokens: see `Translator.search`.
+    """
 
-    def compute(self, items: Sequence[Any], each_step: EachStep) -> Sequence[Any]:
-        """The results of the items.
+    model: str
+    translator: Translator
+    options: SearchOptions
+    max_tokens: int
 
-        :param each_step: called before each step; what it raises ends the computation.
+    def compute(self, items: Sequence[Source], each_step: Callable[[int], None]) -> list[Translation]:
+        """The translations of the sources.
+
+        :param each_step: called before each step of the search; what it raises ends the computation.
         """
+        searcher = ModelSearcher(self.translator.model, each_step)
+        return self.translator.search(items, self.options, max_tokens=self.max_tokens, searcher=searcher)
 
-    def produced(self, result: Any) -> int:
-        """The tokens of a result."""
+    def produced(self, result: Translation) -> int:
+        """The tokens of the best translation."""
+        return len(result.hypotheses[0].tokens)
 
 
 @dataclass(eq=False)

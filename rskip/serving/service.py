@@ -8,20 +8,16 @@ import hmac
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rskip.extras import extra
-from rskip.generation.options import SearchOptions
 from rskip.serving.errors import GONE, RequestError, wrong_request
 from rskip.serving.metrics import Metrics
 from rskip.serving.models import Models
-from rskip.serving.queue import Batcher, EachStep, Job
+from rskip.serving.queue import Batcher, Job, Lane
 from rskip.serving.settings import ServerSettings
-from rskip.translation import Translator
-from rskip.translation.search import ModelSearcher
-from rskip.translation.segments import Source
-from rskip.translation.translation import SentenceError, Translation
+from rskip.settings.errors import SettingError
+from rskip.translation.translation import SentenceError
 
 with extra("serve", what="a server"):
     from fastapi import Request
@@ -31,23 +27,6 @@ T = TypeVar("T")
 _SHORT = 1_000  # characters; tokenising them takes 1.4 ms, and handing work to another thread 0.3 ms
 _LONGEST_WORD = 2_000  # byte-pair encoding takes quadratic time: 25 s for 100,000 letters
 _LONG_WORD = re.compile(rf"[^\s。！？]{{{_LONGEST_WORD + 1}}}")
-
-
-@dataclass(frozen=True)
-class TranslationLane:
-    """Translates sentences by one translator with the same options."""
-
-    model: str
-    translator: Translator
-    options: SearchOptions
-    max_tokens: int
-
-    def compute(self, items: Sequence[Source], each_step: EachStep) -> list[Translation]:
-        searcher = ModelSearcher(self.translator.model, each_step)
-        return self.translator.search(items, self.options, max_tokens=self.max_tokens, searcher=searcher)
-
-    def produced(self, result: Translation) -> int:
-        return len(result.hypotheses[0].tokens)
 
 
 class Service:
@@ -106,40 +85,44 @@ class Service:
         if count > (limit := self.settings.max_sentences):
             raise RequestError(400, f"Invalid request: {count} sentences exceed the limit ({limit})")
 
-    def options(self, translator: Translator, *, nbest: int, beam: int | None = None, **given: object) -> SearchOptions:
-        """The translator's options with those of a request. The beam is at least `nbest`.
-
-        :param given: further fields of `SearchOptions`; None: not given.
-        :raises RequestError: a value is not possible, or the beam is more than the server's maximum.
-        """
-        most = self.settings.max_beam
-        if beam is None:
-            beam = max(nbest, min(translator.options.beam, most))
-        for name, value in (("nbest", nbest), ("beam", beam)):
-            if value > most:
-                raise RequestError(400, f"{name} is {value}: expected at most {most}, the server's maximum")
-        settings = {name: value for name, value in given.items() if value is not None}
-        try:
-            return translator.options.changed({**settings, "nbest": nbest, "beam": beam})
-        except ValueError as error:
-            raise wrong_request(error) from None
-
-    async def job(self, model: str, translator: Translator, options: SearchOptions, sentences: Sequence[str]) -> Job:
+    async def job(
+        self,
+        model: str | None,
+        source: str | None,
+        target: str | None,
+        sentences: Sequence[str],
+        *,
+        nbest: int,
+        beam: int | None = None,
+        **given: object,
+    ) -> Job:
         """The translation of sentences as a job, for which they are converted to tokens.
 
-        :raises RequestError: a sentence can't be translated, or has a word that is too long for the tokeniser.
+        :param model, source, target: see `Models.translator`.
+        :param beam: default: the model's, and at least `nbest`.
+        :param given: further fields of `SearchOptions`; None: not given.
+        :raises RequestError: no model fits, an option is not possible or above the server's maximum, or a sentence
+            can't be translated or has a word that is too long for the tokeniser.
         """
+        name, translator = self.models.translator(model, source, target)
+        most = self.settings.max_beam
+        beam = max(nbest, min(translator.options.beam, most)) if beam is None else beam
+        for option, value in (("nbest", nbest), ("beam", beam)):
+            if value > most:
+                raise RequestError(400, f"{option} is {value}: expected at most {most}, the server's maximum")
         if any(map(_LONG_WORD.search, sentences)):
             raise RequestError(400, f"a word is too long: expected a space after at most {_LONGEST_WORD:,} characters")
+        changes = {option: value for option, value in given.items() if value is not None}
         try:
+            options = translator.options.changed({**changes, "nbest": nbest, "beam": beam})
             sources = await aside(sum(map(len, sentences)), lambda: translator.read(sentences, options))
-        except SentenceError as error:
+        except (SettingError, SentenceError) as error:
             raise wrong_request(error) from None
-        lane = TranslationLane(model, translator, options, self.settings.batch_tokens)
+        lane = Lane(name, translator, options, self.settings.batch_tokens)
         return Job(lane, sources, [sum(len(segment) + 1 for segment in each.segments) for each in sources])
 
-    async def results(self, request: Request, *jobs: Job) -> list[Any]:
-        """The results of all items of the request's jobs. The jobs end if the client goes away or the time is up.
+    async def results(self, request: Request, *jobs: Job) -> list[Sequence[Any]]:
+        """The results of each of the request's jobs. The jobs end if the client goes away or the time is up.
 
         :raises RequestError: the queue is full, the time is up, or an item has an error.
         """
@@ -151,7 +134,7 @@ class Service:
                 self.batcher.submit(job)
             await asyncio.wait({found, gone}, timeout=self.settings.timeout, return_when=asyncio.FIRST_COMPLETED)
             if found.done():
-                return [result for results in found.result() for result in results]
+                return [*found.result()]
         except ValueError as error:
             raise RequestError(422, str(error)) from error
         finally:
