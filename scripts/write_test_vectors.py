@@ -2,7 +2,7 @@
 
     python scripts/write_test_vectors.py
 
-docs/test_vectors.md says how to check another library with it.
+docs/own_connection.md says how to check another library with it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The tables of connections in docs/connections.md, made from the registry."""
+"""The tables of connections in docs/connection_details.md, made from the registry."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -27,12 +28,12 @@ from rskip.settings.errors import SettingError
 
 _PLACES = [Place("encoder", branch, number, 12, 1, 6) for number, branch in ((1, "self_attn"), (2, "ffn"))]
 _SIZES = (64, 128, 192)
-_INPUTS = {-1: "sequences", 1: "feature maps"}
+_CLOSES = re.compile(r"[;,] (?:and )?one normalisation closes the stack$")
 
 
 def families_table() -> str:
     """Each family, and its options that change the formula."""
-    headings = ("spec", "y", "needs", "works on", "parameters", "source")
+    headings = ("spec", "y", "needs", "images", "parameters", "source")
     return markdown_table(headings, (row for family in list_connections() for row in _rows(example(family)))) + "\n"
 
 
@@ -41,9 +42,9 @@ def _rows(first: ConnectionSpec) -> Iterator[tuple[str, ...]]:
     for spec in (first, *_variants(first)):
         y = family.formula_of(spec.settings)
         if y not in shown:
-            inputs = ", ".join(name for dim, name in _INPUTS.items() if works_on(spec, dim))
+            images = "yes" if works_on(spec, 1) else ""
             source = "" if shown else family.source
-            yield f"`{spec}`", y, ", ".join(family.needs), inputs, _parameters(spec), source
+            yield f"`{spec}`", _CLOSES.sub(" †", y), ", ".join(family.needs), images, _parameters(spec), source
             shown.add(y)
 
 

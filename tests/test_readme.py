@@ -117,15 +117,16 @@ def test_anchors_exist():
     assert wrong == []
 
 
-def test_every_page_is_in_the_navigation_once():
+def test_every_page_is_in_the_navigation_once_or_says_that_it_is_an_orphan():
     lists = re.findall(r"```{toctree}.*?\n\n(.*?)```", (ROOT / "docs/index.md").read_text(encoding="utf-8"), re.DOTALL)
     listed = [re.sub(r".*<|>", "", line) for lines in lists for line in lines.splitlines()]
     pages = [f"/{path.stem}" if path.parent == ROOT else path.stem for path in DOCUMENTS if path.name != "index.md"]
-    assert sorted(listed) == sorted(pages)
+    orphans = [path.stem for path in DOCUMENTS if path.read_text(encoding="utf-8").startswith("---\norphan: true\n")]
+    assert sorted(listed + orphans) == sorted(pages)
 
 
 def test_names_of_the_api_exist():
-    text = "".join((ROOT / f"docs/{page}.md").read_text(encoding="utf-8") for page in ("api", "errors"))
+    text = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
     names = set(re.findall(r"`(rskip(?:\.\w+)+)`", text))
     assert len(names) > 30
     for name in names:

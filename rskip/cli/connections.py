@@ -4,7 +4,7 @@
     rskip connections 2rskip+ln sas:gate=single
 
 The list has one line per family, with an example, and then one per model, with its connection. docs/connections.md
-explains how to choose one, and docs/residuals.md what a connection may need from your model.
+explains how to choose one, and docs/own_model.md what a connection may need from your model.
 """
 
 from __future__ import annotations

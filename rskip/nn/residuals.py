@@ -41,7 +41,7 @@ BRANCH_NAMES = {
 _TRANSFORMERS = (("self_attn", "ffn"), ("self_attn", "encoder_attn", "ffn"))
 _UNSCALED = (
     "training starts with initial weights that were not scaled, although host_supplies names branch_gain: call "
-    "scale_branch of each residual before training (docs/residuals.md); ignore this if you scale them yourself"
+    "scale_branch of each residual before training (docs/own_model.md); ignore this if you scale them yourself"
 )
 
 
@@ -405,7 +405,7 @@ def _check_needs(
     needs = {need for connection in connections for need in connection.host_needs}
     if missing := [need for need in HOST_NEEDS if need in needs and need not in supplied]:
         listed = [need for need in HOST_NEEDS if need in needs and need != "stack"]
-        how = f"pass host_supplies={listed} to Residuals or adapt (docs/residuals.md)"
+        how = f"pass host_supplies={listed} to Residuals or adapt (docs/own_model.md)"
         advice = f"do so and {how}, or choose another connection"
         expected = f"a model that is able to {described_needs(missing)}"
         raise SettingError.of_value("connection", str(spec), expected, advice=advice)

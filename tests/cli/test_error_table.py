@@ -1,4 +1,4 @@
-"""Every row of the tables in docs/errors.md, provoked as a user would: one line, with its exit status or exception."""
+"""Every row of the tables in docs/reference.md about errors, provoked as a user would: one line, with its exit status or exception."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from rskip.language_modeling.data import load_data
 from rskip.language_modeling.settings import TrainingSettings
 from rskip.language_modeling.training import train
 
-ROWS = re.findall(r"^\| `?([\w.]+)`?[ ,].*\|$", (Path(__file__).parents[2] / "docs/errors.md").read_text(), re.M)
+PAGE = (Path(__file__).parents[2] / "docs/reference.md").read_text(encoding="utf-8").partition("## Exit codes")[2]
+ROWS = re.findall(r"^\| `?([\w.]+)`?[ ,].*\|$", PAGE, re.M)
 MODEL = "checkpoints/multi30k_en_de/2rskip_ln"
 SETTINGS = {"layers": 1, "heads": 1, "features": 8, "context": 8, "batch_size": 2, "lr": 1e30, "iterations": 9}
 Patch = pytest.MonkeyPatch

@@ -24,7 +24,7 @@ def read(values: dict[str, Any]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("case", CASES, ids=[case["spec"] for case in CASES])
 def test_our_connections_reproduce_them(case):
-    """As docs/test_vectors.md says."""
+    """As docs/own_connection.md says."""
     place = Place("decoder", "self_attn", sublayer=5, sublayers=6, layer=3, layers=3)
     connection: Any = build_connection(case["spec"], 4, place=place).double()
     stack: Any = build_stack_connection(case["spec"], 4).double()
