@@ -5,7 +5,7 @@
     python -m study --html results.html     writes tables, figures and claims as one page
     python -m study field/6x6               prints a table like `rskip report`, with the costs of connections
 
-It writes study/results/README.md, docs/tables.md, docs/claims.md, the tables in README.md and docs/, and the figures.
+It writes study/results/README.md, docs/claims.md, the tables in README.md and docs/, and the figures.
 For runs with new records it also updates checkpoints.json and the model cards.
 """
 

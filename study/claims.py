@@ -219,19 +219,34 @@ def claims_page(judged: Sequence[tuple[Paper, Sequence[Judged]]]) -> str:
     """The content of docs/claims.md."""
     parts = [_HEADER]
     for paper, claims in judged:
-        rows = [
-            [
-                each.claim.where,
-                each.claim.claim + (f" ({each.claim.paper_says})" if each.claim.paper_says else ""),
-                f"**{each.verdict}**" + (f" {each.claim.at}" if each.claim.at else ""),
-                each.found,
-                f"`{each.command}`" if each.command else "",
+        of_paper = f"{markdown_text(paper.title)}: {count_verdicts(claims)}."
+        parts += [f"## {markdown_text(paper.name)}", of_paper]
+        tested, untested = ([c for c in claims if (c.verdict == "untested") is is_untested] for is_untested in (False, True))
+        if tested:
+            rows = [
+                [
+                    each.claim.where,
+                    _claim(each),
+                    f"**{each.verdict}**" + (f" {each.claim.at}" if each.claim.at else ""),
+                    each.found,
+                    f"`{each.command}`" if each.command else "",
+                ]
+                for each in tested
             ]
-            for each in claims
-        ]
-        table = markdown_table(["where", "claim", "verdict", "evidence", "command"], rows)
-        parts += [f"## {markdown_text(paper.name)}", f"{markdown_text(paper.title)}: {count_verdicts(claims)}.", table]
+            parts.append(markdown_table(["where", "claim", "verdict", "evidence", "command"], rows))
+        if untested:
+            rows = [[each.claim.where, _claim(each), _known(each)] for each in untested]
+            parts.append(markdown_table(["where", "claim: **untested**", "what we know, or a test needs"], rows))
     return "\n\n".join(parts) + "\n"
+
+
+def _claim(judged: Judged) -> str:
+    return judged.claim.claim + (f" ({judged.claim.paper_says})" if judged.claim.paper_says else "")
+
+
+def _known(judged: Judged) -> str:
+    at = f"{judged.claim.at}: " if judged.claim.at else ""
+    return at + judged.found.replace("no records; ", "").removesuffix("no records")
 
 
 def count_verdicts(claims: Sequence[Judged]) -> str:
@@ -256,31 +271,26 @@ def count_verdicts(claims: Sequence[Judged]) -> str:
 _HEADER = """\
 # The papers' claims
 
-This page lists every testable claim of both papers with a verdict. About half of the claims are untested, and most
-verdicts are about smaller settings than the papers'. [results.md](results.md) discusses the results.
+Every testable claim of both papers, with a verdict. About half of the claims are untested, and most verdicts are about
+smaller settings than the papers'; the verdict then names ours. [results.md](results.md) discusses the results.
 
 A verdict is **agrees**, **disagrees**, **not detected** (three seeds or more, and no difference detected) or
-**untested** (no measurement, or too few seeds for a test). It is computed in one of three ways:
+**untested** (no record, or too few seeds for a test). It is computed in one of three ways:
 
-- Measured values are compared with a limit. `study/claims.yaml` has the limits. We chose the limits ourselves. Some of
-  them we chose after the measurement.
+- Measured values are compared with a limit in `study/claims.yaml`. We chose the limits ourselves, some of them after the
+  measurement.
 - A test in the test suite proves the claim or its opposite.
-- Our seeds show a difference in a table of a paper or of our small runs (p below 0.05, corrected for the number of
-  comparisons). The 95 % interval of the difference is in brackets. MDE: the smallest true difference that this number
-  of seeds detects with probability 0.8.
+- Our seeds show a difference in a table (p below 0.05, corrected for the number of comparisons). The 95 % interval is in
+  brackets. MDE: the smallest true difference that this number of seeds detects with probability 0.8.
 
-If we measured another setting than the paper's, the verdict names it. Both papers show gradients of trained models, so
-a verdict at initialisation does not contradict them. "raw" and "activated" say what a shortcut reads where a stage of
-the ResNet begins: x, or ReLU(BN(x)). Verdicts at initialisation use `raw`; the papers' recipes use `activated`, which
-gives other values. A verdict with "one seed" is computed from the measurement with seed 1.
-[gradients.md](gradients.md#at-initialisation) repeats the one at initialisation with five seeds.
+Both papers show gradients of trained models, so a verdict at initialisation does not contradict them. "raw" says that a
+shortcut reads x where a stage of the ResNet begins; the papers' recipes use "activated", ReLU(BN(x)), which gives other
+values. [gradients.md](gradients.md#at-initialisation) has five seeds and both.
 
-The counts below are lines of the tables. A claim that was tested in several settings has several lines.
-
-The column "command" has what tests the claim, or would test it. `rskip analyse` needs CIFAR-10 for ResNets: add
-`--download`, or `--data FOLDER`. The rSkip paper's scores on CIFAR are means of five runs, so commands for single
-variants have five seeds. Hours are estimates for two CPU cores without bfloat16 instructions; rSkip's Table 1 would
-take about 970 hours (40 days) with 8 variants and 3 seeds.
+A claim that was tested in several settings has several lines, which the counts count. `rskip report rskip-table-1` (or
+the table in the column "where") prints the commands of a table's missing runs. `rskip analyse` needs CIFAR-10 for
+ResNets: add `--download`, or `--data FOLDER`. Hours are estimates for two CPU cores without bfloat16 instructions;
+rSkip's Table 1 would take about 970 hours (40 days) with 8 variants and 3 seeds.
 
 `make study` writes this page from `study/claims.yaml`, measurements and run records; do not edit it by hand."""
 

@@ -25,7 +25,6 @@ GUIDES: dict[str, dict[str, Path]] = {  # and the models that the page's command
     "vision": {},
     "captioning": {},
     "language_models": {},
-    "captioning_reference": {},
     "corpora": {},
     "recipes": {},
     "zoo": {"model": MODEL},

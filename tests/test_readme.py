@@ -136,9 +136,9 @@ def test_names_of_the_api_exist():
             assert "rskip" not in (error.name or "rskip"), name
 
 
-def test_numbers_of_the_summary_stand_on_the_pages_it_links():
+def test_numbers_of_the_results_stand_on_the_pages_they_link():
     wrong = []
-    for line in (ROOT / "docs/summary.md").read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / "docs/results.md").read_text(encoding="utf-8").splitlines():
         if found := re.search(r"^\|.*?\]\((\w+\.md)", line):
             page = re.findall(r"\d+\.\d+", (ROOT / "docs" / found[1]).read_text(encoding="utf-8"))
             wrong += [f"{found[1]}: {number}" for number in set(re.findall(r"\d+\.\d+", line)) - set(page)]

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--ray", nargs="?", const="", metavar="ADDRESS",
         help="do the unfinished runs in parallel with Ray, on this machine, or on the cluster with the head node "
-        "HOST:PORT (auto: the cluster of this machine); runs may share a GPU (docs/clusters.md)",
+        "HOST:PORT (auto: the cluster of this machine); runs may share a GPU (docs/recipes.md)",
     )  # fmt: skip
     parser.add_argument(
         "--publish",

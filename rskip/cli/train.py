@@ -6,7 +6,7 @@
 
 DATA is a folder that `rskip prepare` made. The command trains with fairseq-train, averages the last checkpoints and
 scores the test set. The output folder then holds the model (for `rskip translate --model FOLDER`), recipe.yaml (for
-`rskip run` with other seeds and settings), the run's folder and the run record. docs/recipes_reference.md explains how
+`rskip run` with other seeds and settings), the run's folder and the run record. docs/own_text.md explains how
 the settings are chosen.
 
 To resume an interrupted run, repeat the command. Exit status: 0 done; 2 for a mistake in the arguments or the

@@ -1,6 +1,6 @@
 """Chooses a training's settings from the size of its corpus and from the machine.
 
-docs/recipes_reference.md explains the rule. The number of updates is proportional to the square root of the number of
+docs/own_text.md explains the rule. The number of updates is proportional to the square root of the number of
 tokens. The factor comes from the measured schedule of recipes/multi30k_en_de.yaml (29,000 pairs, size tiny). For the
 4.5 million pairs of WMT'14 the rule gives 118,000 updates, near the 100,000 of Vaswani et al. (2017).
 """
@@ -134,7 +134,7 @@ def make_plan(corpus: CorpusSize, hardware: Hardware, choices: Choices, *, limit
     length, updates, averaged = _within(max(limit or 1, 1), per_epoch) if limited else chosen
     validations = updates // int(length.get("save-interval-updates") or per_epoch)
     connection = parse_connection(choices.connection)
-    careful = connection.family == "sas"  # it breaks at the others' rate (docs/sas.md)
+    careful = connection.family == "sas"  # it breaks at the others' rate (docs/gradients.md)
     rate = 4e-3 if size == "tiny" else float(f"{(SIZES[size].features * 4000) ** -0.5:.2g}")
     train: dict[str, Flag] = {
         **_architecture(str(connection), size),

@@ -143,7 +143,7 @@ def test_committed_records_and_registered_models_were_made_by_the_variants_as_th
         assert entry.folder == f"checkpoints/{recipe.run}"
 
 
-# Which variants a paper's table has; docs/tables.md shows their scores.
+# Which variants a paper's table has; docs/papers.md shows their scores.
 TABLES = {
     "rskip-table-1": {
         f"cifar10_preact110/{name}"

@@ -160,23 +160,22 @@ def test_the_committed_tables_and_figures_are_made_from_the_committed_data(
     assert main(["--check"]) == 0, capsys.readouterr().err
 
 
-def test_tables_stand_in_documents_and_in_one_file_of_all(project: Path, make_record: MakeRecord) -> None:
+def test_the_papers_rows_have_their_names_here_and_our_scores(project: Path, make_record: MakeRecord) -> None:
     (project / "recipes").mkdir()
     (project / "recipes/mine.yaml").write_text(
         "kind: translation\ncorpus: numbers-en-de\nbaseline: plain\nvariants:\n"
         "  plain: {paper: [{bleu: 30.0, table: Some Table 1}, {bleu: 31.0, table: Some Table 1, note: of others}]}\n"
-        "  twice: {paper: [{bleu: 30.5, table: [Some Table 1, Some section 2]}]}\n"
+        "  twice: {description: '2xA, LN(2x): big', paper: [{bleu: 30.5, table: [Some Table 1, Some section 2]}]}\n"
     )
     config = {"kind": "translation", "corpus": "numbers-en-de"}
-    record = make_record(recipe="mine", variant="plain", config=config)
-    record.write(record.path)
-    document = "<!-- study: begin some-table-1 -->\n<!-- study: end some-table-1 -->\n"
+    make_record(recipe="mine", variant="plain", config=config).write(Path("results/mine/plain/1.json"))
+    document = "<!-- study: begin papers -->\n<!-- study: end papers -->\n"
     (project / "README.md").write_text(document)
     assert main([]) == main(["--check"]) == 0
-    whole, readme = (project / "docs/tables.md").read_text(), (project / "README.md").read_text()
-    assert [line for line in whole.splitlines() if line.startswith("## ")] == [
-        "## Some Table 1", "## Some section 2", "## mine"
-    ]  # fmt: skip
-    assert "| mine/plain | 30.0; 31.0 (of others) |  | 38.00 (one seed) |" in whole and "| mine/plain | 30" in readme
-    make_record(recipe="mine", variant="plain", config=config, metrics={"sacrebleu": 38.1}).write(record.path)
+    readme = (project / "README.md").read_text()
+    assert "|  | `mine/plain` | BLEU 30.0 (Some 1); BLEU 31.0 of others (Some 1) | BLEU 38.00 (1) |" in readme
+    assert "| 2xA, LN(2x) | `mine/twice` | BLEU 30.5 (Some 1, Some section 2) | not run |" in readme
+    make_record(recipe="mine", variant="plain", config=config, metrics={"sacrebleu": 38.1}).write(
+        Path("results/mine/plain/1.json")
+    )
     assert main(["--check"]) == 1

@@ -66,7 +66,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, fairseq_program: Callable)
 
 
 def test_two_processes_do_the_updates_of_one(project: Path, environment: Callable) -> None:
-    """Each on a machine of its own: two agents of torchrun meet at an address (docs/clusters.md)."""
+    """Each on a machine of its own: two agents of torchrun meet at an address (docs/recipes.md)."""
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         port = listener.getsockname()[1]
