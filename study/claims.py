@@ -221,7 +221,8 @@ def claims_page(judged: Sequence[tuple[Paper, Sequence[Judged]]]) -> str:
     for paper, claims in judged:
         of_paper = f"{markdown_text(paper.title)}: {count_verdicts(claims)}."
         parts += [f"## {markdown_text(paper.name)}", of_paper]
-        tested, untested = ([c for c in claims if (c.verdict == "untested") is is_untested] for is_untested in (False, True))
+        untested = [each for each in claims if each.verdict == "untested"]
+        tested = [each for each in claims if each.verdict != "untested"]
         if tested:
             rows = [
                 [
@@ -277,11 +278,11 @@ smaller settings than the papers'; the verdict then names ours. [results.md](res
 A verdict is **agrees**, **disagrees**, **not detected** (three seeds or more, and no difference detected) or
 **untested** (no record, or too few seeds for a test). It is computed in one of three ways:
 
-- Measured values are compared with a limit in `study/claims.yaml`. We chose the limits ourselves, some of them after the
-  measurement.
+- Measured values are compared with a limit in `study/claims.yaml`. We chose the limits ourselves, some of them
+  after the measurement.
 - A test in the test suite proves the claim or its opposite.
-- Our seeds show a difference in a table (p below 0.05, corrected for the number of comparisons). The 95 % interval is in
-  brackets. MDE: the smallest true difference that this number of seeds detects with probability 0.8.
+- Our seeds show a difference in a table (p below 0.05, corrected for the number of comparisons). The 95 % interval is
+  in brackets. MDE: the smallest true difference that this number of seeds detects with probability 0.8.
 
 Both papers show gradients of trained models, so a verdict at initialisation does not contradict them. "raw" says that a
 shortcut reads x where a stage of the ResNet begins; the papers' recipes use "activated", ReLU(BN(x)), which gives other

@@ -1,4 +1,4 @@
-"""Inference on a CPU by kernels in C (docs/speed_reference.md). If they are not compiled, PyTorch computes.
+"""Inference on a CPU by kernels in C (docs/speed.md). If they are not compiled, PyTorch computes.
 
 A model that the kernels compute completely needs no PyTorch (`rskip.generation.runtime`).
 """

@@ -10,7 +10,7 @@ from rskip.cpu.library import Library
 from rskip.cpu.structures import Linear, Linear8, Packing, Packing8, kind_of
 
 ZERO_POINT = 128  # of 8-bit rows
-FEWEST_INT8_WEIGHTS = 2**10  # smaller linear maps gain nothing in int8 and stay in float32 (docs/speed_reference.md)
+FEWEST_INT8_WEIGHTS = 2**10  # smaller linear maps gain nothing in int8 and stay in float32 (docs/speed.md)
 _QUANTISED_AT_ONCE = 2**16  # number of weights
 _MOST_AT_ONCE = 32  # maximum number of output features at a time
 _TINY = np.finfo(np.float32).tiny

@@ -36,7 +36,7 @@ def additive_mask(hidden: Tensor, like: Tensor) -> Tensor:
 
 def _backend(query: Tensor, *, causal: bool) -> AbstractContextManager[None]:
     """A context that avoids torch's fused attention in training on CPUs, where its backward pass is slower than plain
-    matrix products: 4.6 times slower in bfloat16 (docs/speed_reference.md). Causal attention in float32 is faster when
+    matrix products: 4.6 times slower in bfloat16 (docs/speed.md). Causal attention in float32 is faster when
     fused."""
     fused = causal and query.dtype == torch.float32
     if query.device.type == "cpu" and query.requires_grad and not fused:

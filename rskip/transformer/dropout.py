@@ -10,7 +10,7 @@ class Dropout(nn.Module):
     """Zeroes each element with probability `p` in training and scales the others by 1 / (1 - p).
 
     On CPUs torch draws one 32-bit number per element on one thread, a tenth of a small Transformer's training step.
-    Here one 64-bit draw serves four elements, which rounds `p` to a multiple of 2⁻¹⁶ (docs/speed_reference.md).
+    Here one 64-bit draw serves four elements, which rounds `p` to a multiple of 2⁻¹⁶ (docs/speed.md).
     """
 
     def __init__(self, p: float) -> None:

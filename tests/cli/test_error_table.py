@@ -1,4 +1,5 @@
-"""Every row of the tables in docs/reference.md about errors, provoked as a user would: one line, with its exit status or exception."""
+"""Every row of the tables of errors in docs/reference.md, provoked as a user would: one line, with its exit status or
+exception."""
 
 from __future__ import annotations
 
