@@ -98,25 +98,23 @@ class Costs:
         calls, memory = cost.calls / base.calls, cost.kept_megabytes / base.kept_megabytes
         return {"time": cost.update_ratio, "calls": calls, "memory": memory, COSINE: cost.alike}
 
-    def _texts(self, model: str, connection: str) -> list[str]:
-        return ["" if figure is None else f"{figure:.2f}" for figure in self._figures(model, connection).values()]
+    def _texts(self, model: str, connection: str) -> dict[str, str]:
+        figures = self._figures(model, connection)
+        return {name: "" if figure is None else f"{figure:.2f}" for name, figure in figures.items()}
 
     def table(self, name: str) -> Table:
         """One model's table: the baseline first, the others by their time."""
         model = name.removeprefix(PREFIX)
         base = self.models[model].baseline
-        shown = [each for each in HEADINGS if each != COSINE]  # the similarity is no cost
-        headings = [
-            "connection", "parameters", "calls forward", "calls backward", "MB moved forward", "MB moved backward",
-            "MB kept", *(f"{each} ×" for each in shown),
-        ]  # fmt: skip
+        shown = ["time", "memory"]
+        headings = ["connection", "parameters", "calls", "MB moved", *(f"{each} ×" for each in shown)]
         rows = [
             [
                 f"`{cost.connection}`",
                 f"{cost.parameters:,}",
-                *(f"{calls:,}" for calls in (cost.calls_forward, cost.calls_backward)),
-                *(f"{each:,.0f}" for each in (cost.megabytes_forward, cost.megabytes_backward, cost.kept_megabytes)),
-                *self._texts(model, cost.connection)[: len(shown)],
+                f"{cost.calls:,}",
+                f"{cost.megabytes_forward + cost.megabytes_backward:,.0f}",
+                *(self._texts(model, cost.connection)[each] for each in shown),
             ]
             for cost in sorted(
                 self.of[model].values(), key=lambda cost: (cost.connection != base, cost.update_ratio or math.inf)
@@ -147,10 +145,11 @@ class Costs:
 
     def _note(self, model: str, headings: Collection[str]) -> str:
         named = [words for heading, words in HEADINGS.items() if heading in headings and heading != COSINE]
-        listed = " and ".join([", ".join(named[:-1]), named[-1]])
+        listed = " and ".join(each for each in (", ".join(named[:-1]), named[-1]) if each)
         cosine = f" {COSINE.capitalize()}: {HEADINGS[COSINE]}." if COSINE in headings else ""
         baseline, description = self.models[model].baseline, self.models[model].description
-        return f"{listed[0].upper()}{listed[1:]} are relative to `{baseline}`.{cosine} Measured in a {description}."
+        are = "are" if len(named) > 1 else "is"
+        return f"{listed[0].upper()}{listed[1:]} {are} relative to `{baseline}`.{cosine} Measured in a {description}."
 
 
 def _connection(recipe: Recipe) -> str:

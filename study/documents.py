@@ -22,6 +22,7 @@ from study.lm_field import PREFIX, read_fields
 
 _SAID_ONCE = (
     "In brackets:", "Ours: mean", "Seeds needed", "Cheapest next runs", "No difference detected", "Differences are",
+    "Time per update, operator calls",
 )  # fmt: skip
 OVERVIEW, PAPERS = Path("study", "results", "README.md"), "papers"
 _HEADER = "# Results\n\n`make study` writes this page from the run records in this folder; do not edit it by hand.\n"
@@ -59,9 +60,19 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
 
 
 def _shortened(table: Table) -> Table:
-    """A comparison without what docs/results.md and recipes.md say once, and without the commands of missing runs."""
+    """A comparison without what other pages say (results.md, recipes.md, costs.md) and the commands of missing runs."""
     notes = [note for note in table.notes if not note.startswith(_SAID_ONCE) and "`nrefs:" not in note]
-    return replace(table, notes=notes, commands=())
+    kept = [
+        at for at, name in enumerate(table.headings) if name not in ("calls", "memory") and not name.startswith("MDE, ")
+    ]
+    return replace(
+        table,
+        headings=[table.headings[at] for at in kept],
+        rows=[[row[at] for at in kept] for row in table.rows],
+        bold=[(at, kept.index(column)) for at, column in table.bold if column in kept],
+        notes=notes,
+        commands=(),
+    )
 
 
 def papers_table(tables: Comparisons) -> str:

@@ -7,7 +7,7 @@ losses against the time of a training. `lm_field.rates` is the table of recipes/
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
@@ -255,6 +255,14 @@ class LanguageModelField:
         has_figure = figures.is_file() and f"\n{name}:" in figures.read_text(encoding="utf-8")
         shown = f"![Loss against the time of the training](figures/{name}.svg)\n\n"
         drawn = has_figure and bool(self.measurement().rows)
+        few = [row for row in table.rows if row[-1] == TOO_FEW]
+        if few:  # they are not ranked
+            place = {name: at for at, name in enumerate(table.headings)}
+            each = (f"{row[0]} {row[place['loss']]} ({row[place['time']]} ×)" for row in few)
+            note = f"{TOO_FEW.capitalize()} for a ranking (loss, time): {', '.join(each)}."
+            kept = [at for at, row in enumerate(table.rows) if row[-1] != TOO_FEW]
+            bold = [(kept.index(at), column) for at, column in table.bold]
+            table = replace(table, rows=[table.rows[at] for at in kept], bold=bold, notes=[*table.notes, note])
         return (shown if drawn else "") + table.render("markdown")
 
     def measurement(self) -> Measurement:
