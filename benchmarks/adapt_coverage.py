@@ -193,9 +193,13 @@ def _version(library: str) -> str:
 
 
 def _read(record: Path) -> dict[tuple[str, str, str], Row]:
-    """The last row of each library, version and architecture."""
-    rows = map(json.loads, record.read_text().splitlines() if record.exists() else ())
-    return {(row["library"], row["version"], row["name"]): row for row in rows}
+    """The last values of each library, version and architecture: a row adds to earlier ones with other --specs."""
+    found: dict[tuple[str, str, str], Row] = {}
+    for row in map(json.loads, record.read_text().splitlines() if record.exists() else ()):
+        key = (row["library"], row["version"], row["name"])
+        earlier = {} if "reason" in row else found.get(key, {})
+        found[key] = row if "reason" in earlier else {**earlier, **row}
+    return found
 
 
 def run(args: argparse.Namespace, library: str) -> None:
@@ -231,13 +235,14 @@ def page(rows: Collection[Row]) -> Iterator[str]:
             counts.append(count if len(measured) == len(each) else f"{count} of {len(measured)}" if measured else "-")
         yield f"| {library} | {group} | {len(each)} | {' | '.join(counts)} |"
     for (library, group), each in groups.items():
-        yield f"\n## {library}: {group}\n\n| architecture | stacks | {OWN} | {' | '.join(SPECS)} |"
-        yield "|---" * (3 + len(SPECS)) + "|"
+        yield f"\n## {library}: {group}\n\n| architectures | {OWN} | {' | '.join(SPECS)} |"
+        yield "|---" * (2 + len(SPECS)) + "|"
+        names: dict[tuple[str, ...], list[str]] = {}
         for row in each:
-            stacks = "; ".join(row.get("stacks", ""))
             results = ["same" if row.get(spec) == row[OWN] else row.get(spec, "not run") for spec in SPECS]
-            cells = " | ".join(map(_cell, (row["name"], stacks, row[OWN], *results)))
-            yield f"| {cells} |"
+            names.setdefault((row[OWN], *results), []).append(row["name"])
+        for results, named in names.items():
+            yield f"| {' | '.join(map(_cell, (', '.join(named), *results)))} |"
     yield "\n## Without residual additions\n"
     yield from (f"- timm {name}: {what}" for name, what in WITHOUT.items())
     yield "\n## Not built\n\n| library | architecture | reason |\n|---|---|---|"
@@ -249,18 +254,15 @@ def page(rows: Collection[Row]) -> Iterator[str]:
 HEAD = f"""# Architectures that adapt changes
 
 `benchmarks/adapt_coverage.py` writes this page. It builds each architecture of the installed libraries small, with
-random weights, and adapts copies of it. [How to adapt a model](adapt.md) describes the call.
+random weights, and [adapts](adapt.md) copies of it. The record has the blocks that adapt found in each.
 
 - **{OWN}**: the connection that adapt found in the model. `equal`: a copy that is adapted to this connection has the
   model's outputs in evaluation and its gradients in training, bit by bit. Where the connection has no name, adapt
   itself has compared the library's sums.
 - **{", ".join(f"`{spec}`" for spec in SPECS)}**: `trains` if three steps of AdamW change a finite loss, and each new
-  parameter gets a gradient.
-- `refused` is adapt's message. The model is then unchanged.
-- `not run`: this connection was not measured for the architecture. The first table then says of how many it was.
+  parameter gets a gradient. `refused` is adapt's message; the model is then unchanged. `not run`: not measured.
 - **built**: architectures that can be built small and trained for a step. `without attention` are those of transformers
-  in which no module is an attention: they are not Transformers. Files of timm without residual additions are left out.
-- **stacks**: the blocks that adapt found, with the branch of each residual addition.
+  in which no module is an attention. Files of timm without residual additions are left out.
 """
 
 

@@ -229,12 +229,11 @@ def claims_page(judged: Sequence[tuple[Paper, Sequence[Judged]]]) -> str:
                     each.claim.where,
                     _claim(each),
                     f"**{each.verdict}**" + (f" {each.claim.at}" if each.claim.at else ""),
-                    each.found,
-                    f"`{each.command}`" if each.command else "",
+                    f"{each.found} (`{each.command}`)" if each.command.startswith("pytest") else each.found,
                 ]
                 for each in tested
             ]
-            parts.append(markdown_table(["where", "claim", "verdict", "evidence", "command"], rows))
+            parts.append(markdown_table(["where", "claim", "verdict", "evidence"], rows))
         if untested:
             rows = [[each.claim.where, _claim(each), _known(each)] for each in untested]
             parts.append(markdown_table(["where", "claim: **untested**", "what we know, or a test needs"], rows))
@@ -246,8 +245,11 @@ def _claim(judged: Judged) -> str:
 
 
 def _known(judged: Judged) -> str:
-    at = f"{judged.claim.at}: " if judged.claim.at else ""
-    return at + judged.found.replace("no records; ", "").removesuffix("no records")
+    """What is known of an untested claim, and what a test needs if a table's missing runs don't say it."""
+    in_table = judged.claim.compared and judged.why.startswith("no records")
+    why = "" if in_table else judged.why.removeprefix("no records; ")
+    known = ". ".join(part.rstrip(".") for part in (judged.figure, judged.claim.note, why) if part)
+    return ": ".join(part for part in (judged.claim.at, known) if part)
 
 
 def count_verdicts(claims: Sequence[Judged]) -> str:
@@ -288,10 +290,8 @@ Both papers show gradients of trained models, so a verdict at initialisation doe
 shortcut reads x where a stage of the ResNet begins; the papers' recipes use "activated", ReLU(BN(x)), which gives other
 values. [gradients.md](gradients.md#at-initialisation) has five seeds and both.
 
-A claim that was tested in several settings has several lines, which the counts count. `rskip report rskip-table-1` (or
-the table in the column "where") prints the commands of a table's missing runs. `rskip analyse` needs CIFAR-10 for
-ResNets: add `--download`, or `--data FOLDER`. Hours are estimates for two CPU cores without bfloat16 instructions;
-rSkip's Table 1 would take about 970 hours (40 days) with 8 variants and 3 seeds.
+A claim that was tested in several settings has several lines, which the counts count. `python -m study --html FILE`
+also has the command of each claim. [papers.md](papers.md#what-a-run-costs) has the hours of runs.
 
 `make study` writes this page from `study/claims.yaml`, measurements and run records; do not edit it by hand."""
 

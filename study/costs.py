@@ -131,6 +131,11 @@ class Costs:
             notes=[f"{self._note(model, measured)} Last measured {self.dates[model][:10]}."],
         )
 
+    def times(self, name: str) -> str:
+        """One model's times and memory as a sentence."""
+        table = self.table(name)
+        return ", ".join(f"{row[0]} {row[-2]} ({row[-1]})" for row in table.rows) + f".\n\n{table.notes[0]}\n"
+
     def note(self, grid: Recipe, headings: Collection[str]) -> str:
         """The meanings in HEADINGS of these headings, as a sentence."""
         return self._note(self._model(grid), headings)

@@ -25,6 +25,7 @@ _SAID_ONCE = (
     "Time per update, operator calls",
 )  # fmt: skip
 OVERVIEW, PAPERS = Path("study", "results", "README.md"), "papers"
+TIMES = ".times"  # after a costs table's name: its times and memory as a sentence
 _HEADER = "# Results\n\n`make study` writes this page from the run records in this folder; do not edit it by hand.\n"
 
 
@@ -48,6 +49,8 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
             return FAMILY_TABLES[name]()
         if name == PAPERS:
             return papers_table(comparisons)
+        if name.removesuffix(TIMES) in costs.tables and name.endswith(TIMES):
+            return costs.times(name.removesuffix(TIMES))
         if name in costs.tables:
             return costs.table(name).render("markdown")
         if name.startswith(PREFIX):
@@ -60,16 +63,17 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
 
 
 def _shortened(table: Table) -> Table:
-    """A comparison without what other pages say (results.md, recipes.md, costs.md) and the commands of missing runs."""
+    """A comparison without what other pages say (results.md, recipes.md, costs.md), and without what was not run."""
     notes = [note for note in table.notes if not note.startswith(_SAID_ONCE) and "`nrefs:" not in note]
     kept = [
         at for at, name in enumerate(table.headings) if name not in ("calls", "memory") and not name.startswith("MDE, ")
     ]
+    shown = [at for at, row in enumerate(table.rows) if any(row[table.words :])]  # with a run
     return replace(
         table,
         headings=[table.headings[at] for at in kept],
-        rows=[[row[at] for at in kept] for row in table.rows],
-        bold=[(at, kept.index(column)) for at, column in table.bold if column in kept],
+        rows=[[table.rows[at][column] for column in kept] for at in shown],
+        bold=[(shown.index(at), kept.index(column)) for at, column in table.bold if column in kept],
         notes=notes,
         commands=(),
     )

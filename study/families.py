@@ -88,14 +88,15 @@ def _polynomial(counts: list[int]) -> str:
 
 
 def options_table() -> str:
-    """What a spec of each family can say."""
-    rows = []
+    """What a spec of each family can say; families that can say the same share a row."""
+    families: dict[tuple[str, str, str], list[str]] = {}
     for family in list_connections():
         default: dict[str | None, str] = {family.default_norm: " (default)"} if family.default_norm else {}
         norms = ", ".join((norm or "none") + default.get(norm, "") for norm in family.norms)
         options = "; ".join(f"`{name}` ({_values(each)}): {each.meaning}" for name, each in family.options.items())
-        rows.append((family.name, family.factor.values if family.factor else "", norms, options))
-    return markdown_table(("family", "λ", "norm", "options (default; other values): meaning"), rows) + "\n"
+        families.setdefault((family.factor.values if family.factor else "", norms, options), []).append(family.name)
+    headings = ("family", "λ", "norm", "options (default; other values): meaning")
+    return markdown_table(headings, ((", ".join(names), *said) for said, names in families.items())) + "\n"
 
 
 def _values(option: Option) -> str:
