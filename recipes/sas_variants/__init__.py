@@ -1,4 +1,4 @@
-"""A user-dir with variants of SAS that multi30k_sas.yaml sets beside it to find out why it diverges (docs/gradients.md)."""
+"""A user-dir with variants of SAS that multi30k_sas.yaml sets beside it to see why it diverges (docs/gradients.md)."""
 
 from typing import Literal
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from itertools import compress
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, stdev, variance
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,18 +23,18 @@ from rskip.extras import extra
 from rskip.files.whole import atomic_file
 from rskip.machine.terminal import columns
 from rskip.records import Record
-from rskip.records.statistics import CONFIDENCE, MOST_SEEDS, Difference, compare
+from rskip.records.statistics import CONFIDENCE, DEVIATIONS_DIFFER, MOST_SEEDS, Difference, compare
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
 NOTES = f"""Losses are on held-out data, at the end of each run; ± is the standard deviation over seeds. A difference is
-to the baseline, with a {CONFIDENCE:.0%} interval that holds for all connections at once (Dunnett's test; or in pairs by
-seed with Holm's correction, if standard deviations differ or can't be pooled). In the same time a slower connection is
-compared with a baseline that trains longer: its loss is interpolated, in the logarithm of the updates, between runs of
-two lengths, each with a whole schedule. Learning rates were chosen by a seed that is not compared. kept: memory of an
-update's forward pass for its backward pass."""
+to the baseline, with a {CONFIDENCE:.0%} interval that holds for all connections at once (Dunnett's test). Connections
+whose losses vary so much more that they can't be pooled are compared in pairs by seed (Holm's correction). In the same
+time a slower connection is compared with a baseline that trains longer: its loss is interpolated, in the logarithm of
+the updates, between runs of two lengths, each with a whole schedule. Learning rates were chosen by a seed that is not
+compared. kept: memory of an update's forward pass for its backward pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,8 +226,18 @@ def without(words: Sequence[str], *flags: str) -> list[str]:
 def differences(
     baseline: Mapping[int, float], variants: Sequence[Mapping[int, float]]
 ) -> list[Difference | None]:
-    """The variants' differences from the baseline, with one loss per seed each (`rskip.records.statistics.compare`)."""
-    return compare(baseline, variants, [True] * len(variants))
+    """The variants' differences from the baseline, with one loss per seed each (`rskip.records.statistics.compare`).
+
+    If standard deviations differ, the variants with the largest ones are compared in pairs, until those of the others
+    can be pooled.
+    """
+    pooled = [len(losses) > 1 for losses in variants]
+    while True:
+        found = compare(baseline, variants, pooled)
+        if not any(each is not None and each.unpooled == DEVIATIONS_DIFFER for each in found):
+            return found
+        widest = max(compress(range(len(variants)), pooled), key=lambda at: variance(variants[at].values()))
+        pooled[widest] = False
 
 
 def _detected(difference: Difference) -> bool:

@@ -19,6 +19,7 @@ CONFIDENCE = 0.95  # confidence level of intervals; tests use the level 1 - CONF
 POWER = 0.8
 POOLED_FREEDOM = 3  # minimum degrees of freedom of a pooled standard deviation
 PAIRS = 3  # minimum number of pairs of a paired t-test: two detect only differences of 11.5 standard deviations
+DEVIATIONS_DIFFER = "the standard deviations differ (Bartlett's test)"
 MOST_SEEDS = 99  # maximum number of seeds in a plan
 
 
@@ -153,7 +154,7 @@ def _why_not_pooled(groups: Sequence[Sequence[float]]) -> str:
     if not all(map(variance, groups)):
         return "a standard deviation is 0"
     p = scipy("stats").bartlett(*groups).pvalue
-    return "the standard deviations differ (Bartlett's test)" if p < 1 - CONFIDENCE else ""
+    return DEVIATIONS_DIFFER if p < 1 - CONFIDENCE else ""
 
 
 def _dunnett(baseline: Mapping[int, float], variants: Sequence[Mapping[int, float]]) -> list[Difference]:

@@ -37,6 +37,15 @@ def test_differences_are_those_of_dunnetts_test(planned: Callable[..., Runs]) ->
     assert f"no detected difference (+0.007; detectable: {second.detectable:.3f})" in said[1]
 
 
+def test_a_connection_that_varies_much_more_is_compared_in_pairs(planned: Callable[..., Runs]) -> None:
+    losses = {"own": (1.0, BASE), "1xskip+ln": (1.0, [2.3, 3.4, 2.4]), "residual_dual": (1.0, [1.9, 1.91, 1.92])}
+    _, unstable, dual = Comparison(planned(losses)).rows
+    assert unstable.updates is not None and unstable.updates.freedom == 2 and unstable.updates.p > 0.05
+    assert dual.updates is not None and dual.updates.freedom == 4 and dual.updates.p < 0.05
+    alone = Comparison(planned({name: losses[name] for name in ("own", "residual_dual")})).rows[1]
+    assert dual.updates == alone.updates
+
+
 def test_in_the_same_time_the_baseline_trains_longer(planned: Callable[..., Runs]) -> None:
     slow, slower = [1.90, 1.92, 1.91], [1.80, 1.82, 1.81]
     longer = [loss - 0.1 for loss in BASE]
@@ -83,7 +92,7 @@ def test_the_page_stands_alone_and_its_names_are_on_it(planned: Callable[..., Ru
     assert "<svg" in page and "2rskip+ln" in page and not re.search("<(link|script|img)|src=", page)
     text_type = pytest.importorskip("matplotlib.text").Text
     figure = found.figure()
-    figure.canvas.draw()
+    figure.savefig(tmp_path / "chart.png")  # places the names
     boxes = [text_type.get_window_extent(text) for text in figure.axes[0].texts]
     assert len(boxes) == len(names) + 1
     assert not [1 for at, box in enumerate(boxes) for other in boxes[:at] if box.overlaps(other)]
