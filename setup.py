@@ -86,7 +86,7 @@ EXTRAS = {
     # in the standard library since Python 3.14
     "zstd": ["backports.zstd>=1; python_version < '3.14'"],
     "plots": ["matplotlib>=3.7"],
-    "report": ["scipy>=1.11"],
+    "report": ["pandas>=2", "scipy>=1.11"],
     "tensorboard": ["tensorboard"],
     # Ray has no wheels for later Pythons
     "ray": ["ray>=2.59; python_version < '3.15'"],

@@ -30,6 +30,7 @@ from torch.nn import functional
 
 from rskip.analysis.signals import similarity
 from rskip.checkpoint import untrained_language_model
+from rskip.comparison.plan import kept_bytes
 from rskip.connections import ConnectionSpec, Family, check_connection, list_connections, parse_connection
 from rskip.cpu.loss import cross_entropy_kernel
 from rskip.experiments.recipe import load_recipes
@@ -248,24 +249,6 @@ def cosine_similarity(model: Model, connection: str) -> float:
             positions = model.encode(built, model.inputs())
         found.append(similarity(positions, positions.new_ones(positions.shape[:2], dtype=torch.bool)).mean())
     return float(torch.stack(found).mean())
-
-
-def kept_bytes(module: nn.Module, forward: Callable[[], Tensor]) -> int:
-    """The bytes that the forward pass saves for the backward pass, without parameters. Shared memory counts once."""
-    own = {each.untyped_storage().data_ptr() for each in (*module.parameters(), *module.buffers())}
-    kept: dict[int, int] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # otherwise a node that keeps its own output would never be freed
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        outputs = forward()  # keeps the tensors alive, so that addresses are unique
-    total = sum(kept.values())
-    del outputs
-    return total
 
 
 def update(model: Model, connection: str) -> Callable[[], None]:

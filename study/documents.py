@@ -1,7 +1,7 @@
 """Makes documents from the records: study/results/README.md, docs/claims.md, and the tables in README.md and docs/.
 
 A table is between the lines `<!-- study: begin NAME -->` and `<!-- study: end NAME -->`. NAME is `papers`, a table of
-`rskip report`, `study.costs` or `study.families`, or a shell pattern of runs, such as `multi30k_en_de/*`. Only
+`rskip report`, `study.costs` or `study.families`, a folder of `rskip compare`, or a shell pattern of runs, such as `multi30k_en_de/*`. Only
 study/results/README.md shows runs with overrides.
 """
 
@@ -11,6 +11,9 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from rskip.comparison import Comparison
+from rskip.comparison.plan import read_plan
+from rskip.comparison.running import Runs
 from rskip.experiments.comparisons import Comparisons
 from rskip.experiments.recipe import Recipe, all_recipes
 from rskip.experiments.results import Results, overview, results_table
@@ -25,6 +28,7 @@ _SAID_ONCE = (
     "Time per update, operator calls",
 )  # fmt: skip
 OVERVIEW, PAPERS = Path("study", "results", "README.md"), "papers"
+COMPARED = "compare/"  # begins the name of a comparison in study/results
 TIMES = ".times"  # after a costs table's name: its times and memory as a sentence
 _HEADER = "# Results\n\n`make study` writes this page from the run records in this folder; do not edit it by hand.\n"
 
@@ -45,6 +49,9 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
     }
 
     def table(name: str) -> str:
+        if name.startswith(COMPARED):
+            output = root / "study" / "results" / name
+            return f"```text\n{Comparison(Runs(plan=read_plan(output), output=output))}```"
         if name in FAMILY_TABLES:
             return FAMILY_TABLES[name]()
         if name == PAPERS:
