@@ -74,6 +74,7 @@ def run_server(app: ASGIApp, listening: socket.socket, settings: ServerSettings,
     config = uvicorn.Config(
         app,
         http=timed(settings),
+        loop="asyncio",
         ws="none",
         lifespan="on",
         log_config=None,

@@ -189,8 +189,8 @@ class Translator:
         """Translates raw texts in batches, and returns the translations in the order of the texts.
 
         Each sentence is translated by itself, since translation models learn single sentences. What stands between two
-        sentences stays: spaces, line breaks, and parts without a letter, such as 12:30. NUL bytes count as spaces.
-        Unknown tokens in a translation stay `<unk>`. `alignment` and `attention` need `attention=True`.
+        sentences stays: spaces, line breaks, emoji, and parts without a letter, such as 12:30. NUL bytes count as
+        spaces. Unknown tokens in a translation stay `<unk>`. `alignment` and `attention` need `attention=True`.
 
         :param options: settings of the search (default: `self.options`).
         :param max_tokens: maximum number of source tokens in a batch, including padding. Memory grows with it. A longer
