@@ -1,8 +1,8 @@
 """Makes documents from the records: study/results/README.md, docs/claims.md, and the tables in README.md and docs/.
 
 A table is between the lines `<!-- study: begin NAME -->` and `<!-- study: end NAME -->`. NAME is `papers`, a table of
-`rskip report`, `study.costs` or `study.families`, a folder of `rskip compare`, or a shell pattern of runs, such as `multi30k_en_de/*`. Only
-study/results/README.md shows runs with overrides.
+`rskip report`, `study.costs` or `study.families`, a folder of `rskip compare` in study/results, or a shell pattern of
+runs, such as `multi30k_en_de/*`. Only study/results/README.md shows runs with overrides.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ WITHOUT_TORCH = (
 # the work of commands that need torch: the command itself is imported without, for its help
 WITH_TORCH = {
     "rskip.cli._adapt", "rskip.cli._compare", "rskip.cli._looped", "rskip.cli.caption._captions",
-    "rskip.cli.caption._extract", "rskip.cli.generate", "rskip.cli.lm._train", "rskip.cli.train", "rskip.cli.vision._evaluate",
-    "rskip.cli.vision._train",
+    "rskip.cli.caption._extract", "rskip.cli.generate", "rskip.cli.lm._train", "rskip.cli.train",
+    "rskip.cli.vision._evaluate", "rskip.cli.vision._train",
 }  # fmt: skip
 OF_FAIRSEQ = ("fairseq_plugin", "captioning/fairseq", "language_modeling/fairseq")
 
