@@ -29,7 +29,7 @@ def build_named(name: str, **sizes: int) -> nn.Module:
     if library == "timm" and rest:
         return _of_timm(name, rest, sizes)
     if (library == "hf" and rest) or Path(name, "config.json").is_file():
-        return _of_transformers(name, rest if library == "hf" else name, sizes)
+        return _of_transformers(rest if library == "hf" else name, sizes)
     if not rest:
         raise SettingError.of_value("model", name, EXPECTED)
     function = load_function("model", name, EXPECTED)
@@ -81,16 +81,21 @@ def _of_timm(name: str, architecture: str, sizes: dict[str, int]) -> nn.Module:
     return model
 
 
-def _of_transformers(name: str, folder: str, sizes: dict[str, int]) -> nn.Module:
-    transformers = _library("transformers")
+def config_of(folder: str) -> Any:
+    """The configuration in a Hugging Face folder, or of a name of the hub.
+
+    :raises SettingError: there is none, or transformers is missing.
+    """
     try:
-        config = transformers.AutoConfig.from_pretrained(folder)
+        return _library("transformers").AutoConfig.from_pretrained(folder)
     except (OSError, ValueError) as error:
-        raise SettingError.of_value("model", name, f"{EXPECTED}; {str(error).partition(chr(10))[0]}") from error
+        raise SettingError.of_value("model", folder, f"{EXPECTED}; {str(error).partition(chr(10))[0]}") from error
+
+
+def _of_transformers(folder: str, sizes: dict[str, int]) -> nn.Module:
+    transformers, config = _library("transformers"), config_of(folder)
     if "vocab_size" in sizes:
         config.vocab_size = sizes["vocab_size"]
     kind = next(iter(config.architectures or ()), None)
-    model: nn.Module = (
-        getattr(transformers, kind)(config) if kind else transformers.AutoModel.from_config(config)
-    )
+    model: nn.Module = getattr(transformers, kind)(config) if kind else transformers.AutoModel.from_config(config)
     return model

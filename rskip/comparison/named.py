@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import torch
 
 from rskip.comparison.batches import Data, Images, OwnBatches, Text
-from rskip.comparison.models import EXPECTED, build_named, load_function
+from rskip.comparison.models import EXPECTED, build_named, config_of, load_function
 from rskip.comparison.options import ModelOptions, Options
 from rskip.comparison.plan import measure, read_plan
 from rskip.comparison.subjects import AdaptedModel, Loss, ShapedModel, Subject, model_loss, next_token_loss
@@ -62,6 +63,8 @@ def named_subject(
     content: Data = _text_of(model.removeprefix("hf:"), data, options) if of_transformers else _data(
         data, options, output
     )
+    if model.startswith("timm:") and isinstance(content, Text):
+        raise SettingError("data", f"is {data}, a text", expected="images, for a model of timm")
     loss: Loss = next_token_loss if of_transformers else model_loss
     if options.loss is not None:
         loss = load_function("loss", options.loss)
@@ -153,18 +156,13 @@ def _data(data: str, options: ModelOptions, output: Path) -> Data:
 
 def _text_of(folder: str, data: str, options: ModelOptions) -> Text:
     """A text in the tokens of a Hugging Face folder; as characters if it has no tokenizer."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise SettingError("model", "needs transformers", advice="pip install transformers") from error
-
     if not Path(data).is_file():
         raise FileNotFoundError(f"--data {data}: no such file: expected a text in UTF-8")
     parts = read_parts(Path(data), valid_share=TextOptions().valid_share)
-    config = transformers.AutoConfig.from_pretrained(folder)
+    config = config_of(folder)
     masked = "MaskedLM" in str(config.architectures)
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        tokenizer = importlib.import_module("transformers").AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, KeyError):
         tokenizer = None
     if tokenizer is None or not tokenizer(parts["train"][:1000], add_special_tokens=False)["input_ids"]:

@@ -123,12 +123,14 @@ def test_a_run_that_diverges_ends_early_and_the_others_go_on(own: Path, capsys: 
         ({"MODEL": "nonsense"}, "gpt2, llama, hf:FOLDER"),
         ({"MODEL": "{own}:number"}, "returns a torch.nn.Module, not int"),
         ({"MODEL": "gpt2", "--data": ["short.txt"]}, "smaller context"),
+        ({"MODEL": "timm:vit_tiny_patch16_224", "--data": ["long.txt"]}, "a text: expected images"),
     ],
 )
 def test_bad_input_is_told_in_one_line(
     own: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], told: str
 ) -> None:
     Path("short.txt").write_text("ten words " * 5)
+    Path("long.txt").write_text("ten words " * 500)
     flags = {"--data": [f"{own}:batches"], "--connections": ["2rskip+ln"], "--updates": ["10"], "--seeds": ["2"]}
     flags |= {name: [str(each).format(own=own) for each in value] for name, value in change.items() if name != "MODEL"}
     words = [word for name, values in flags.items() if values for word in (name, *values)]
