@@ -18,6 +18,7 @@ from rskip.experiments.comparisons import Comparisons
 from rskip.experiments.recipe import Recipe, all_recipes
 from rskip.experiments.results import Results, overview, results_table
 from rskip.records.tables import Table, fill_in, markdown_table, outdated_documents
+from study import streams
 from study.claims import PAGE, claims_page, judge_claims
 from study.costs import Costs
 from study.families import TABLES as FAMILY_TABLES
@@ -56,6 +57,8 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
             return FAMILY_TABLES[name]()
         if name == PAPERS:
             return papers_table(comparisons)
+        if name == streams.NAME:
+            return streams.side_by_side(root)
         if name.removesuffix(TIMES) in costs.tables and name.endswith(TIMES):
             return costs.times(name.removesuffix(TIMES))
         if name in costs.tables:

@@ -15,6 +15,7 @@ import pytest
 
 from rskip.experiments.results import read_results
 from rskip.settings.errors import SettingError
+from study import streams
 from study.__main__ import main
 from study.costs import FILE, read_costs
 from study.documents import outdated_texts
@@ -141,3 +142,18 @@ def test_a_bad_line_is_refused(project: Path) -> None:
     write_costs({"models": MODEL, "rows": [{**COST, "connection": "sas", "parameters": "few"}]})
     with pytest.raises(SettingError, match=r"study/results/benchmarks/connection_cost.jsonl: parameters is 'few'"):
         read_costs(Path())
+
+
+def test_streams_are_shown_beside_those_of_other_libraries(tmp_path: Path) -> None:
+    file, names = tmp_path / streams.FILE, ("rskip prenorm+rms", "rskip mhc+rms in PyTorch", "transformers Hy4")
+    rows = [
+        {"name": name, "features": size, "calls": 10 * size, "kept": 3, "sublayer_ms": 1.26, "stack_ms": number * size}
+        for number, name in enumerate(names, start=2)
+        for size in (1, 5)
+    ]
+    line = {"date": "2026-02-03T04:05:06+00:00", "rounds": 7, "load": 2.2, "libraries": {"a": "1", "b": "2"}}
+    file.parent.mkdir(parents=True)
+    file.write_text('{"rows": []}\n' + json.dumps({**line, "rows": rows, "other": 1}) + "\n")
+    shown = streams.side_by_side(tmp_path)
+    assert "| rskip `mhc+rms` in PyTorch | 10 | 3.0 | 1.3 | 3 | 1.50 | 1.3 | 15 | 1.50 |" in shown
+    assert "7 alternating passes with a 1 and b 2" in shown and "Measured 2026-02-03" in shown
