@@ -58,7 +58,7 @@ class Learned:
 class Gate:
     """A factor σ(zW + b), or with a hidden layer σ(tanh(zW_f + b_f)W_ff + b_ff), where z is x or [x; f].
 
-    :param name: the member, a `rskip.connections.gates.Gate`.
+    :param name: the member, a `rskip.connections.linear.Gate`.
     :param scalar: one factor per position instead of one per feature.
     :param bias: initial value of the last bias.
     """
