@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import rskip.connections  # noqa: F401  (before a guide, after which the registry is as it was)
 from rskip.formulas import registry
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -14,6 +15,7 @@ MODEL = ROOT / "checkpoints/multi30k_en_de/2rskip_ln"
 GUIDES: dict[str, dict[str, Path]] = {  # and the models that the page's commands make
     "own_model": {},
     "adapt": {},
+    "compare": {},
     "own_connection": {},
     "connections": {},
     "connection_details": {},
