@@ -241,8 +241,8 @@ def page(rows: Collection[Row]) -> Iterator[str]:
         for row in each:
             results = ["same" if row.get(spec) == row[OWN] else row.get(spec, "not run") for spec in SPECS]
             names.setdefault((row[OWN], *results), []).append(row["name"])
-        for results, named in names.items():
-            yield f"| {' | '.join(map(_cell, (', '.join(named), *results)))} |"
+        for outcome, named in names.items():
+            yield f"| {' | '.join(map(_cell, (', '.join(named), *outcome)))} |"
     yield "\n## Without residual additions\n"
     yield from (f"- timm {name}: {what}" for name, what in WITHOUT.items())
     yield "\n## Not built\n\n| library | architecture | reason |\n|---|---|---|"
