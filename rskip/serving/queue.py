@@ -102,6 +102,7 @@ class Batcher:
         self._thread = Thread(target=self._run, name="batches", daemon=True)
         self._speed = 0.0  # tokens per second of recent batches
         self._failures, self._failed = 0, -math.inf  # batches in a row that failed, and when the last one did
+        self._stepped = math.inf  # when the last step of the present batch began
         metrics.watch(self.waiting)
 
     def start(self) -> None:
@@ -117,11 +118,13 @@ class Batcher:
 
     @property
     def state(self) -> Literal["ready", "failing", "shutting down"]:
-        """Whether jobs are accepted and computed. After a time of failures, it says ready to let one be tried."""
+        """Whether jobs are accepted and computed: "failing" if batches failed in a row, until a time has passed, or if
+        the steps of one don't end."""
         if self._closed or not self._thread.is_alive():
             return "shutting down"
-        is_failing = self._failures >= _FAILURES and time.monotonic() - self._failed < _FAILING
-        return "failing" if is_failing else "ready"
+        now = time.monotonic()
+        is_failing = self._failures >= _FAILURES and now - self._failed < _FAILING
+        return "failing" if is_failing or now - self._stepped > 2 * self.settings.timeout else "ready"
 
     def waiting(self) -> tuple[int, int]:
         """The number of items that wait, and their tokens."""
@@ -149,11 +152,13 @@ class Batcher:
     def _run(self) -> None:
         while batch := self._take():
             try:
+                self._stepped = time.monotonic()
                 self._compute(batch)
             except Exception as error:  # a fault here must not end the thread
                 _LOG.exception("a batch failed")
                 for job in batch:
                     job.end(error)
+            self._stepped = math.inf
 
     def _take(self) -> list[Job]:
         """Waits for a batch and removes it. The lane of the oldest job goes first. Empty: nothing more will come."""
@@ -189,6 +194,7 @@ class Batcher:
         lane, start = batch[0].lane, time.monotonic()
 
         def check_wanted(step: int) -> None:
+            self._stepped = time.monotonic()
             if not any(job.wanted for job in batch):
                 raise _Abandoned
 

@@ -56,6 +56,13 @@ def started():
         batcher.close()
 
 
+class Hanging(Doubling):
+    def compute(self, items, each_step):
+        self.batches.append([*items])
+        self.gate.wait()
+        return items
+
+
 def submitted(batcher, lane, *items, size=1):
     job = Job(lane, items, [size] * len(items))
     batcher.submit(job)
@@ -158,6 +165,21 @@ def test_a_server_that_always_fails_is_not_ready_until_a_minute_has_passed(start
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 60)
     assert batcher.state == "ready"
+
+
+def test_a_server_whose_computation_hangs_is_not_ready(started, monkeypatch):
+    batcher, gate = started(timeout=30), threading.Event()
+    job = submitted(batcher, Hanging(gate=gate), 1)
+    while not job.lane.batches:
+        time.sleep(0.001)
+    now = time.monotonic()
+    assert batcher.state == "ready"
+    monkeypatch.setattr(time, "monotonic", lambda: now + 61)
+    assert batcher.state == "failing"
+    gate.set()
+    job.future.result(9)
+    monkeypatch.undo()
+    assert submitted(batcher, Doubling(), 1).future.result(9) == [2] and batcher.state == "ready"
 
 
 def test_closing_computes_what_was_accepted():
