@@ -8,12 +8,15 @@ import shlex
 import sys
 from pathlib import Path
 
+import pytest
 import torch
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from rskip.cli.main import build_parser
 from rskip.experiments.recipe import load_recipe, load_recipes
 from rskip.formulas import registry
+from rskip.nn import check_calls
 from rskip.nn.residuals import Residual
 from rskip.settings.errors import SettingError
 
@@ -76,7 +79,7 @@ def test_paths_exist(monkeypatch):
     named = set()
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8")
-        for target in re.findall(r"\]\(([^)#]+)\)", text):
+        for target in re.findall(r"\]\(([^)#]+)\)", re.sub("^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)):
             if "://" not in target:
                 assert (document.parent / target).exists(), f"{document.name}: {target}"
         named.update(re.findall(r"(?<![\w/])(?:recipes|checkpoints|benchmarks|scripts)/[\w/.-]+\.\w+", text))
@@ -146,10 +149,11 @@ def test_numbers_of_the_results_stand_on_the_pages_they_link():
 
 def test_python_examples_run(monkeypatch):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    model, load = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    adapt, load = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     scope = {"__name__": "readme"}
-    exec(model, scope)
-    assert scope["y"].shape == (8, 20, 64)
+    pytest.importorskip("transformers")
+    exec(adapt, scope)
+    assert scope["rskip"].nn.adaptation(scope["model"]).spec == "2rskip+ln"
 
     monkeypatch.chdir(ROOT)
     exec(load, scope)
@@ -157,11 +161,32 @@ def test_python_examples_run(monkeypatch):
     assert scope["translator"]("Two dogs are playing in the snow.") == expected == "Zwei Hunde spielen im Schnee."
 
 
+class Block(nn.Module):
+    """Branches of the README's GPT."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.attention, self.ffn = nn.Linear(features, features), nn.Linear(features, features)
+
+
+def of_the_readme(sign, connection="mhc"):
+    """The GPT of the README's diff, before (-) or after (+), with the same weights."""
+    (diff,) = re.findall(r"```diff\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    code = "".join(f"{line[1:]}\n" for line in diff.splitlines() if line[0] in (" ", sign))
+    scope = {"nn": nn, "Block": Block}
+    exec(code.replace("mhc", connection), scope)
+    torch.manual_seed(1)
+    return scope["GPT"](16, 3)
+
+
+def test_the_readmes_diff_changes_nothing_but_the_connection():
+    x = torch.randn(2, 5, 16)
+    torch.testing.assert_close(of_the_readme("+", "prenorm+ln")(x), of_the_readme("-")(x))
+    check_calls(of_the_readme("+"), x)
+
+
 def test_the_readmes_model_has_the_same_gradients_with_checkpoints(monkeypatch):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    scope = {"__name__": "readme"}
-    exec(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], scope)
-    model, x = scope["Model"](), torch.randn(2, 5, 64)
+    model, x = of_the_readme("+"), torch.randn(2, 5, 16)
 
     def gradients():
         return torch.autograd.grad(model(x)[..., 0].sum(), model.parameters())
