@@ -12,7 +12,6 @@ from rskip.cli.main import termination_raises
 from rskip.comparison.compare import compare_subject
 from rskip.comparison.named import named_subject
 from rskip.comparison.options import ModelOptions, Options
-from rskip.comparison.result import without
 from rskip.comparison.running import Runs, describe, do_named_run, outcome
 from rskip.comparison.subjects import Job, ShapedModel
 from rskip.experiments.sweep import SweepJob, run_jobs
@@ -69,7 +68,7 @@ def _on_ray(runs: Runs, *, address: str) -> None:
     """Has Ray do the missing runs: the pilots, then those that are compared."""
     if Ranks.from_environment().count > 1:
         raise SettingError("ray", "is given under torchrun", expected="one of the two")
-    words = [*without(sys.argv[1:], "--ray", "--output", "--html", "--device"), "--output", str(runs.output)]
+    words = [*sys.argv[1:], "--output", str(runs.output)]  # the last of a flag counts, and --only before --ray
     for stage in runs.stages():
         jobs = [
             SweepJob(

@@ -5,12 +5,14 @@ A batch of a text is a pair (inputs, targets) of tokens (B, T); of images, image
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from rskip.language_modeling.training import training_batches
 from rskip.machine.ranks import Ranks
@@ -21,6 +23,7 @@ from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
 # of an iteration: this rank's part of the batch, the number of its examples, and that of all ranks
 Draw = Callable[[int], tuple[Any, int, int]]
 _HELD_OUT_TOKENS, _HELD_OUT_IMAGES = 4096, 256  # per batch
+_HELD_OUT_MOST = 2**16  # tokens
 _MASKED, _IGNORED = 0.15, -100  # Devlin et al. 2019; the target that PyTorch's cross-entropy leaves out
 
 
@@ -62,6 +65,7 @@ class Text:
 
         def batch(iteration: int) -> tuple[Any, int, int]:
             inputs, targets, count = draw(iteration)
+            inputs, targets = inputs.contiguous(), targets.contiguous()  # models may use `view`, as nanoGPT does
             if self.masked is not None:
                 inputs, targets = self._hidden(inputs, iteration_seed(seed, iteration, 1 + ranks.rank))
             return (inputs, targets), targets.numel(), count
@@ -69,12 +73,12 @@ class Text:
         return batch
 
     def held_out(self, device: torch.device) -> Iterator[tuple[Any, int]]:
-        sequences = self.tokens["valid"].unfold(0, self.context + 1, self.context)
+        sequences = self.tokens["valid"][:_HELD_OUT_MOST].unfold(0, self.context + 1, self.context)
         for number, rows in enumerate(sequences.split(max(1, _HELD_OUT_TOKENS // self.context))):
-            inputs, targets = rows[:, :-1].to(device), rows[:, 1:].to(device)
+            inputs, targets = rows[:, :-1].contiguous().to(device), rows[:, 1:].contiguous().to(device)
             if self.masked is not None:
                 inputs, targets = self._hidden(inputs, number)
-            yield (inputs, targets), targets.numel()
+            yield (inputs, targets), int((targets != _IGNORED).sum())
 
     def _hidden(self, tokens: Tensor, seed: int) -> tuple[Tensor, Tensor]:
         """BERT's inputs and targets: 15 % are predicted, of which 80 % are masked and 10 % are random tokens."""
@@ -140,6 +144,9 @@ class OwnBatches:
 
         :param valid: the held-out batches; None: every tenth of `data`.
         """
+        if isinstance(data, Dataset):
+            advice = "give torch.utils.data.DataLoader(data, batch_size=...)"
+            raise SettingError("data", "is a Dataset of examples", expected="batches", advice=advice)
         train = data if _is_sequence(data) else list(data)
         if valid is None:
             places = range(len(train))
@@ -149,19 +156,26 @@ class OwnBatches:
 
     @property
     def identity(self) -> dict[str, Any]:
-        return {"batches": len(self.train), "held_out_batches": len(self.valid)}
+        """The number of batches, and a checksum of the first and the last one."""
+        ends = [tensor for batch in (self.train[0], self.train[-1]) for tensor in tensors(batch)]
+        digest = hashlib.sha256(b"".join(each.detach().cpu().contiguous().numpy().tobytes() for each in ends))
+        return {"batches": len(self.train), "held_out": len(self.valid), "batches_sha256": digest.hexdigest()}
 
     def draw(self, seed: int, device: torch.device, ranks: Ranks) -> Draw:
-        def batch(iteration: int) -> tuple[Any, int, int]:
-            epoch, place = divmod(iteration * ranks.count + ranks.rank, len(self.train))
+        def chosen(place: int) -> Any:
+            epoch, place = divmod(place, len(self.train))
             generator = torch.Generator().manual_seed(iteration_seed(seed, epoch))
-            order = torch.randperm(len(self.train), generator=generator)
-            return moved(self.train[int(order[place])], device), 1, ranks.count
+            return self.train[int(torch.randperm(len(self.train), generator=generator)[place])]
+
+        def batch(iteration: int) -> tuple[Any, int, int]:
+            of_ranks = [chosen(iteration * ranks.count + rank) for rank in range(ranks.count)]
+            own = of_ranks[ranks.rank]
+            return moved(own, device), examples(own), sum(map(examples, of_ranks))
 
         return batch
 
     def held_out(self, device: torch.device) -> Iterator[tuple[Any, int]]:
-        return ((moved(batch, device), 1) for batch in self.valid)
+        return ((moved(batch, device), examples(batch)) for batch in self.valid)
 
 
 # `sizes` are what a model must know; `unit` is what a batch counts, `identity` what determines the batches, as plain
@@ -172,6 +186,19 @@ Data = Text | Images | OwnBatches
 
 def _is_sequence(data: Any) -> bool:
     return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
+
+
+def tensors(batch: Any) -> list[Tensor]:
+    """The tensors of a batch, in order."""
+    if isinstance(batch, Tensor):
+        return [batch]
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else ()
+    return [tensor for part in parts for tensor in tensors(part)]
+
+
+def examples(batch: Any) -> int:
+    """The number of examples: the first dimension of the first tensor that has one."""
+    return next((len(each) for each in tensors(batch) if each.dim()), 1)
 
 
 def moved(batch: Any, device: torch.device) -> Any:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _HEIGHT, _LINE = 3.6, 0.19  # inches of the chart, and between two names
+_SHORT = 0.5  # minutes below which the axis has seconds
 _SHARE = 0.6  # of the losses' range that is shown below the first points, which are far above
 
 
@@ -29,12 +30,14 @@ def draw(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
     with matplotlib.rc_context(settings):
         figure = NewFigure(figsize=(WIDTH, _HEIGHT), layout="constrained")
         axes = figure.subplots()
-        axes.set_xlabel("minutes of training")
+        short = max(curve[-1][0] for curve in curves.values()) < _SHORT
+        axes.set_xlabel(f"{'seconds' if short else 'minutes'} of training")
         axes.set_ylabel("held-out loss")
         ends = {}
         for (name, curve), colour, dash in zip(
             curves.items(), cycle(COLOURS), cycle(dash for dash in DASHES for _ in COLOURS)
         ):  # fmt: skip
+            curve = [(minutes * 60 if short else minutes, loss) for minutes, loss in curve]
             axes.plot(*zip(*curve, strict=True), color=colour, linestyle=dash, marker="o")
             ends[name] = (*curve[-1], colour)
         later = [loss for curve in curves.values() for _, loss in curve[len(curve) // 2 :]]

@@ -50,8 +50,8 @@ def load_function(setting: str, name: str, expected: str = "MODULE:FUNCTION") ->
     sys.path.insert(0, os.getcwd())
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingError.of_value(setting, name, f"{expected}; {error}") from error
+    except Exception as error:  # of any type: the module is the user's
+        raise SettingError.of_value(setting, name, f"{expected}; {type(error).__name__}: {error}") from error
     finally:
         sys.path.pop(0)
     return found
@@ -86,6 +86,8 @@ def config_of(folder: str) -> Any:
 
     :raises SettingError: there is none, or transformers is missing.
     """
+    if "/" not in folder and not Path(folder).is_dir():
+        raise SettingError.of_value("model", folder, f"{EXPECTED}; there is no such folder")
     try:
         return _library("transformers").AutoConfig.from_pretrained(folder)
     except (OSError, ValueError) as error:

@@ -65,14 +65,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return [self.baseline, *self.connections]
 
     def ratio(self, connection: str) -> float:
-        """The time of an update, over the baseline's."""
-        return self.measured[connection].seconds / self.measured[self.baseline].seconds
+        """The time of an update, over the baseline's, as the table shows it."""
+        return round(self.measured[connection].seconds / self.measured[self.baseline].seconds, 2)
 
     @property
     def longest(self) -> int:
         """The updates of the baseline in the time of the slowest connection."""
         slowest = max(map(self.ratio, self.all))
-        return round(self.updates * slowest) if slowest > SLOWER else self.updates
+        return max(self.updates + 1, round(self.updates * slowest)) if slowest > SLOWER else self.updates
 
     def pilots(self) -> list[Job]:
         """The runs that choose learning rates; none if there is one rate."""
@@ -185,6 +185,8 @@ def measure(
         return float(ranks.max(torch.tensor(seconds, dtype=torch.float64)))
 
     with tempfile.TemporaryDirectory() as folder:
+        if ranks.first:
+            print(f"timing updates with {', '.join(connections)}", flush=True)
         for connection in connections:
             settings, files = subject.settings(Job(connection, rate, 1000, PILOT)), TrainingFolder(Path(folder))
             try:

@@ -145,12 +145,15 @@ class Comparison:
             rates = [f"{rate:.3g}" for rate in sorted((*plan.rates, *further))]
             lines.append("Chosen learning rates are at an end of those that were tried; others may change this:")
             lines.append(f"    {self._command('--rates', *rates)}")
-        missed = [each for row in self.rows if (each := row.updates) and each.p is not None and not _detected(each)]
-        if needed := [each.needed for each in missed if each.needed]:
-            lines.append(f"With {max(needed)} seeds a difference so far would be detected, if it is the true one:")
-            lines.append(f"    {self._command('--seeds', str(max(needed)))}")
-        elif missed:
-            lines.append(f"To detect a difference so far would take more than {MOST_SEEDS} seeds.")
+        tested = [(row.connection, row.updates) for row in self.rows if row.updates and row.updates.p is not None]
+        needed = {name: each.needed for name, each in tested if not _detected(each)}
+        if found := {name: seeds for name, seeds in needed.items() if seeds}:
+            seeds = max(found.values())
+            named = " and ".join(f"`{name}` ({seeds})" for name, seeds in found.items())
+            lines.append(f"With more seeds these differences would be detected, if they are the true ones: {named}:")
+            lines.append(f"    {self._command('--seeds', str(seeds))}")
+        if never := [f"`{name}`" for name, seeds in needed.items() if not seeds]:
+            lines.append(f"More than {MOST_SEEDS} seeds would be needed for {' and '.join(never)}.")
         return lines
 
     def _command(self, flag: str, *values: str) -> str:
@@ -158,7 +161,9 @@ class Comparison:
         if not (words := self.plan.command):
             listed = f"[{', '.join(values)}]" if len(values) > 1 else values[0]
             return f"rskip.compare(..., {flag.removeprefix('--')}={listed})"
-        return shlex.join([*without(words, flag), flag, *values])
+        at = words.index(flag) if flag in words else len(words)
+        after = next((place for place in range(at + 1, len(words)) if not is_number(words[place])), len(words))
+        return shlex.join([*words[:at], *words[after:], flag, *values])
 
     def short(self) -> str:
         """The table as text."""
@@ -212,15 +217,9 @@ class Comparison:
             temporary.write_text(page, encoding="utf-8")
 
 
-def without(words: Sequence[str], *flags: str) -> list[str]:
-    """A command's words without some flags and their values."""
-    kept, dropping = list[str](), False
-    for word in words:
-        if word.startswith("--"):
-            dropping = word.partition("=")[0] in flags
-        if not dropping:
-            kept.append(word)
-    return kept
+def is_number(word: str) -> bool:
+    """Whether a word of a command is the value of --seeds or --rates."""
+    return word[:1].isdigit()
 
 
 def differences(

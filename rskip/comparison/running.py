@@ -81,7 +81,7 @@ def do_runs(
 ) -> None:
     """Does the missing runs, one after the other.
 
-    :param after: called after each run, in the first rank.
+    :param after: called after each run that is compared, in the first rank.
     :raises Interrupted: SIGTERM or SIGINT stopped a run, which was saved.
     """
     first = Ranks.from_environment().first
@@ -91,7 +91,7 @@ def do_runs(
                 if first:
                     print(f"\n{describe(job)}: {runs.left()}", flush=True)
                 do_run(subject, job, runs, device=device, tracker=tracker)
-                if first:
+                if first and job.seed != PILOT:
                     after()
 
 

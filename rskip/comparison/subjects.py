@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -127,9 +128,14 @@ class AdaptedModel:
     baseline: str = OWN
     recommended: tuple[str, ...] = ("mhc", "hyper", "attnres", "residual_dual", "2rskip+ln", "frac")
 
-    @property
+    @cached_property
     def identity(self) -> dict[str, Any]:
-        return {"model": self.name, "blocks": self.blocks, "precision": self.precision, **self.data.identity}
+        shapes = [(name, *each.shape) for name, each in self.build().named_parameters()]
+        return {
+            "model": self.name, "blocks": self.blocks, "precision": self.precision,
+            "loss": f"{self.loss.__module__}.{getattr(self.loss, '__qualname__', type(self.loss).__name__)}",
+            "parameters_sha256": hashlib.sha256(repr(shapes).encode()).hexdigest(), **self.data.identity,
+        }  # fmt: skip
 
     def settings(self, job: Job) -> AdaptedSettings:
         return AdaptedSettings(
@@ -279,7 +285,7 @@ def model_loss(model: nn.Module, batch: Any) -> Tensor:
 def _found_loss(outputs: Any) -> Tensor:
     parts = outputs if isinstance(outputs, tuple) else (outputs,)
     for each in (getattr(outputs, "loss", None), *parts):
-        if isinstance(each, Tensor) and each.dim() == 0:
+        if isinstance(each, Tensor) and each.dim() == 0 and each.is_floating_point():
             return each
     expected, advice = "its loss, an object with a `loss`, or a tuple that contains it", "or give a loss function"
     raise SettingError("model", f"returns a {type(outputs).__name__}", expected=expected, advice=advice)

@@ -69,6 +69,8 @@ def test_a_pilot_chooses_the_rate_and_other_seeds_are_compared(own: Path) -> Non
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
     with pytest.raises(ValueError, match="another comparison .*updates: 10, now 20"):
         compared(own, ["2rskip+ln"], updates=20)
+    with pytest.raises(ValueError, match="another comparison .*loss"):
+        compared(own, ["2rskip+ln"], loss=module(own).not_finite)
 
 
 def test_a_run_of_gpt2_is_that_of_lm_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +204,10 @@ def test_a_batch_of_a_masked_model_predicts_a_seventh() -> None:
 def test_own_batches_come_once_per_epoch_and_every_tenth_is_held_out() -> None:
     data = OwnBatches.of(iter(torch.arange(20)))
     assert [int(batch) for batch, _ in data.held_out(CPU)] == [9, 19]
+    sizes = OwnBatches.of([torch.zeros(3, 2)] * 9 + [{"x": torch.zeros(2, 2)}])
+    assert [count for _, count in sizes.held_out(CPU)] == [2] and sizes.draw(1, CPU, Ranks(1, 2))(0)[1:] == (3, 6)
+    with pytest.raises(ValueError, match="DataLoader"):
+        OwnBatches.of(torch.utils.data.TensorDataset(torch.zeros(3)))
     draw = data.draw(1, CPU, Ranks())
     epochs = [[int(draw(18 * epoch + each)[0]) for each in range(18)] for epoch in range(2)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == sorted({*range(20)} - {9, 19}) and epochs[0] != epochs[1]
@@ -228,9 +234,14 @@ def test_a_models_own_loss_or_the_cross_entropy_of_its_outputs() -> None:
 
     class NanoGPT(nn.Module):
         def forward(self, idx: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            idx.view(-1), targets.view(-1)  # as nanoGPT does
             return logits, torch.tensor(1.5)
 
     assert model_loss(NanoGPT(), (targets, targets)) == 1.5
+    tokens = torch.arange(100) % 7
+    text = Text(tokens={"train": tokens, "valid": tokens}, vocab_size=7, context=8, batch_size=3, sha256="")
+    assert model_loss(NanoGPT(), text.draw(1, CPU, Ranks())(0)[0]) == 1.5
+    assert model_loss(NanoGPT(), next(text.held_out(CPU))[0]) == 1.5
     with pytest.raises(ValueError, match=r"model returns a tensor of shape \(5,\).* give a loss"):
         model_loss(Outputs(lambda: logits[0, 0]), (targets, targets))
     with pytest.raises(ValueError, match="batch that is a int"):

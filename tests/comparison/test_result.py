@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
+import msgspec
 import pytest
 
 from rskip.comparison import Comparison
-from rskip.comparison.result import differences, without
+from rskip.comparison.result import differences
 from rskip.comparison.running import Runs
 from rskip.comparison.subjects import Job
 from rskip.records.statistics import compare
@@ -106,9 +107,11 @@ def test_the_table_has_a_row_for_each_connection(planned: Callable[..., Runs]) -
 
 
 def test_commands_for_more_certainty_replace_the_flag(planned: Callable[..., Runs]) -> None:
-    words = ["rskip", "compare", "gpt2", "--rates", "0.1", "0.2", "--seeds=3", "--data", "x"]
-    assert without(words, "--rates", "--seeds") == ["rskip", "compare", "gpt2", "--data", "x"]
     found = Comparison(planned({"own": (1.0, BASE), "mhc": (1.0, [1.99, 2.0, 1.985])}))
     needed = found.rows[1].updates
     assert needed is not None and needed.needed is not None
     assert f"rskip compare gpt2 --minutes 1 --seeds {needed.needed}" in found.verdict()
+    words = ["rskip", "compare", "--rates", "0.1", "0.2", "gpt2"]
+    plan = msgspec.structs.replace(found.plan, command=words, rates=[0.1, 0.2])
+    verdict = Comparison(Runs(plan=plan, output=found.runs.output)).verdict()
+    assert "rskip compare gpt2 --rates 0.0333 0.1 0.2" in verdict
