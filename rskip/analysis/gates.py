@@ -40,6 +40,7 @@ def watching_gates(blocks: Sequence[Block]) -> Iterator[GatesOf]:
         def note(_: object, __: object, output: Tensor) -> None:
             found[block.number][name] = output.detach()
 
+        note.observes = True  # type: ignore[attr-defined]  # the connection may go on with its kernels
         return note
 
     def gates_of(block: Block) -> dict[str, Tensor]:

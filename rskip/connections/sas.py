@@ -42,8 +42,16 @@ class SASConnection(FormulaConnection, computes=SAS):
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         if (library := kernels_for(x, f)) is not None and (gates := self._gates_for(library)) is not None:
-            return _Scale.apply(library, x, f, *map(torch.cat, gates), *fused(self.norm))
-        return self._combined(x, f) if self._as_one_function(x, f) else super().combine(x, f)
+            y = _Scale.apply(library, x, f, *map(torch.cat, gates), *fused(self.norm))
+        elif self._as_one_function(x, f):
+            y = self._combined(x, f)
+        else:
+            return super().combine(x, f)
+        if self.alpha_gate._forward_hooks or self.beta_gate._forward_hooks:
+            with torch.no_grad():  # for hooks that observe the gates' values
+                z = torch.cat([x, f], -1)
+                self.alpha_gate(z), self.beta_gate(z)
+        return y
 
     def extra_repr(self) -> str:
         library = kernels_for(next(self.parameters()).new_empty(1, self.features))
@@ -58,7 +66,7 @@ class SASConnection(FormulaConnection, computes=SAS):
     def _gates(self) -> list[tuple[Tensor, Tensor]] | None:
         """α's and β's weight and bias of the hidden layer, then of the output.
 
-        None, if y is not Eq. 4, or if a gate was changed or a hook watches it.
+        None, if y is not Eq. 4, or if a gate was changed or has a hook that may change it.
         """
         if type(self.formula) is not SAS or hasattr(self, "gamma_gate") or not hasattr(self, "norm"):
             return None

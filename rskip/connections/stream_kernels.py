@@ -144,8 +144,9 @@ def readable(weight: Tensor) -> bool:
 
 
 def hooked(module: nn.Module) -> bool:
-    own = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    return bool(own)
+    """Whether the module has a hook, other than one that only observes and says so by its attribute `observes`."""
+    own = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(not getattr(hook, "observes", False) for hooks in own if hooks for hook in hooks.values())
 
 
 def fused(norm: Any) -> Norm:

@@ -99,7 +99,7 @@ def test_the_time_decides_the_updates(own: Path) -> None:
     plan = found.plan
     expected = sum(plan.seconds(job) for job in plan.tests(dict.fromkeys(plan.all, 1e-2)))
     each = plan.seconds(Job("own", 1e-2, 1, 1)) * 8
-    assert 0.9 * 6 - each <= expected <= 0.9 * 6
+    assert 0.9 * 6 - each <= expected <= 0.9 * 6 + each  # the baseline's longer runs have whole updates
 
 
 def test_a_run_that_diverges_ends_early_and_the_others_go_on(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,8 @@ import sys
 import threading
 import time
 import urllib.request
+from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -139,9 +141,13 @@ def test_a_signal_before_the_server_runs_ends_it(monkeypatch, number):
         ended.append(server.should_exit)
 
     monkeypatch.setattr(uvicorn.Server, "run", run)
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        run_server(None, listening, ServerSettings())
+    before = signal.signal(number, signal.SIG_DFL)  # nohup, and a shell's background, ignore some
+    try:
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            run_server(None, listening, ServerSettings())
+    finally:
+        signal.signal(number, before)
     assert ended == [True]
 
 
@@ -149,10 +155,15 @@ def test_a_signal_before_the_server_runs_ends_it(monkeypatch, number):
 def test_sighup_ends_the_server_with_status_0_unless_it_is_ignored(root, ignored):
     command = [sys.executable, "-m", "rskip", "serve", "--model", MODEL, "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    before = (lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if ignored else None
-    with subprocess.Popen(
-        command, cwd=root, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=before
-    ) as process:
+    action = signal.SIG_IGN if ignored else signal.SIG_DFL  # the tests may run under nohup
+    before = partial(signal.signal, signal.SIGHUP, action)
+    with (
+        subprocess.Popen(
+            command, cwd=root, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=before
+        ) as process,
+        ExitStack() as stack,
+    ):
+        stack.callback(process.kill)  # if it goes on, by a fault
         assert process.stderr is not None
         address = process.stderr.readline().split(" at ")[1].split(" ")[0]
         process.send_signal(signal.SIGHUP)

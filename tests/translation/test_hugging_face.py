@@ -11,7 +11,7 @@ from rskip.settings.errors import SettingError
 from rskip.translation import Translation, Translator
 from tests.checkpoint.hugging_face.conftest import transformers, write_marian
 
-LINES = ["the dog runs", "", "two cats sleep near our old house.", "😀 unknown\u00a0words \u200b"]
+LINES = ["the dog runs", "", "two cats sleep near our old house.", "unknown 😀\u00a0words \u200b"]
 SEARCH = {"beam": 4, "nbest": 2, "max_length_a": 0, "max_length_b": 12}
 
 
@@ -73,7 +73,7 @@ def test_a_folder_has_its_own_dictionaries(folder: Path, tmp_path: Path) -> None
 def test_a_model_for_several_target_languages(tmp_path: Path) -> None:
     """The token that the text may begin with comes from the target language, on every part of a split line."""
     model, imported = write_marian(tmp_path / "model", languages=["fra", "deu"]), tmp_path / "imported"
-    with pytest.raises(SettingError, match="^target_language must be given: expected one of deu, fra$"):
+    with pytest.raises(SettingError, match="^target_language must be given: expected one of .*deu, fra$"):
         Translator.from_pretrained(model)
     plain = Translator.from_pretrained(model, target_language="de")  # as the folder calls all its target languages
     inline = plain.translate([f">>fra<< {line}" for line in LINES if line], **SEARCH)
@@ -88,9 +88,9 @@ def test_a_model_for_several_target_languages(tmp_path: Path) -> None:
         assert_same(french.translate([line for line in LINES if line], **SEARCH), inline)
         german = plain.translate([">>deu<< " + LINES[0]], **SEARCH)
         assert_same(french.translate([LINES[0]], target_language="deu", **SEARCH), german)
-        with pytest.raises(SettingError, match="target_language is 'fry'.*expected one of deu, fra"):
+        with pytest.raises(SettingError, match="target_language is 'fry'.*expected one of .*deu, fra"):
             Translator.from_pretrained(folder, target_language="fry")
-        with pytest.raises(SettingError, match="target_language must be given: expected one of deu, fra"):
+        with pytest.raises(SettingError, match="target_language must be given: expected one of .*deu, fra"):
             Translator.from_pretrained(folder)
     token = french.tokenizer.source.index(">>fra<<")
     (source,) = french.read(["the dog runs over a green field. " * 20], french.options)

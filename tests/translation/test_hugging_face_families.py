@@ -21,7 +21,7 @@ from rskip.translation.search import ModelSearcher, Segment
 from tests.checkpoint.hugging_face.conftest import write_marian
 from tests.checkpoint.hugging_face.families import FAMILIES, NLLB, Family, write_nllb
 
-LINES = ["the dog runs", "", "two cats sleep near our old house.", "😀 unknown\u00a0words \u200b"]
+LINES = ["the dog runs", "", "two cats sleep near our old house.", "unknown 😀\u00a0words \u200b"]
 SEARCH: dict[str, Any] = {"beam": 4, "nbest": 2, "max_length_a": 0, "max_length_b": 12}
 Folders = Callable[[str], Path]
 FOLDERS = {

@@ -26,7 +26,7 @@ from tests.checkpoint.hugging_face.conftest import write_marian as write_theirs
 from tests.checkpoint.hugging_face.reference import odd_lines
 
 SMALL = both(embed_dim=16, ffn_embed_dim=24, attention_heads=2, layers=2)
-LINES = ["the dog runs", "", "two cats sleep near our old house.", "😀 unknown\u00a0words \u200b"]
+LINES = ["the dog runs", "", "two cats sleep near our old house.", "unknown 😀\u00a0words \u200b"]
 
 
 def connection(spec: str) -> dict[str, Any]:
