@@ -65,14 +65,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return [self.baseline, *self.connections]
 
     def ratio(self, connection: str) -> float:
-        """The time of an update, over the baseline's, as the table shows it."""
-        return round(self.measured[connection].seconds / self.measured[self.baseline].seconds, 2)
+        """The time of an update, over the baseline's."""
+        return self.measured[connection].seconds / self.measured[self.baseline].seconds
+
+    def is_slower(self, connection: str) -> bool:
+        """Whether an update takes so much longer, as the table shows it, that the baseline gets the longer time."""
+        return round(self.ratio(connection), 2) > SLOWER
 
     @property
     def longest(self) -> int:
         """The updates of the baseline in the time of the slowest connection."""
-        slowest = max(map(self.ratio, self.all))
-        return max(self.updates + 1, round(self.updates * slowest)) if slowest > SLOWER else self.updates
+        slowest = max(self.all, key=self.ratio)
+        longer = max(self.updates + 1, round(self.updates * self.ratio(slowest)))
+        return longer if self.is_slower(slowest) else self.updates
 
     def pilots(self) -> list[Job]:
         """The runs that choose learning rates; none if there is one rate."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rskip.comparison.chart import as_svg, draw
-from rskip.comparison.plan import PILOT, SLOWER, Measured, Plan
+from rskip.comparison.plan import PILOT, Measured, Plan
 from rskip.comparison.running import Runs, of_length
 from rskip.comparison.subjects import Job
 from rskip.extras import extra
@@ -109,13 +109,13 @@ class Comparison:
 
     def _gain(self, connection: str) -> float | None:
         """What the baseline's loss changes by if it trains for the time of this connection; None: not known yet."""
-        plan, ratio = self.plan, self.plan.ratio(connection)
-        if ratio <= SLOWER:
+        plan = self.plan
+        if not plan.is_slower(connection):
             return 0.0
         short, long = self.losses(plan.baseline, plan.updates), self.losses(plan.baseline, plan.longest)
         if not (seeds := short.keys() & long.keys()):
             return None
-        share = min(1.0, math.log(ratio) / math.log(plan.longest / plan.updates))
+        share = min(1.0, math.log(plan.ratio(connection)) / math.log(plan.longest / plan.updates))
         return share * fmean(long[seed] - short[seed] for seed in seeds)
 
     def verdict(self) -> str:
@@ -130,7 +130,7 @@ class Comparison:
         if row.loss is None:
             return f"`{row.connection}` {'diverged at every learning rate' if row.diverged else 'has no loss yet'}."
         text = f"`{row.connection}` {_finding(row.updates)} after the same updates"
-        if row.ratio <= SLOWER:
+        if not self.plan.is_slower(row.connection):
             text += ", which take about the same time"
         else:
             text += f"; in the same time ({row.ratio:.2f} x per update) it {_finding(row.time)}"

@@ -112,6 +112,8 @@ def test_commands_for_more_certainty_replace_the_flag(planned: Callable[..., Run
     assert needed is not None and needed.needed is not None
     assert f"rskip compare gpt2 --minutes 1 --seeds {needed.needed}" in found.verdict()
     words = ["rskip", "compare", "--rates", "0.1", "0.2", "gpt2"]
-    plan = msgspec.structs.replace(found.plan, command=words, rates=[0.1, 0.2])
-    verdict = Comparison(Runs(plan=plan, output=found.runs.output)).verdict()
+    runs = Runs(plan=msgspec.structs.replace(found.plan, command=words, rates=[0.1, 0.2]), output=found.runs.output)
+    for job in runs.plan.pilots():
+        write(runs, job, job.rate)
+    verdict = Comparison(runs).verdict()
     assert "rskip compare gpt2 --rates 0.0333 0.1 0.2" in verdict
