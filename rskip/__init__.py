@@ -21,7 +21,7 @@ def __getattr__(name: str) -> object:
     if name == "adapt":
         return importlib.import_module("rskip.nn").adapt
     if name == "compare":
-        return importlib.import_module("rskip.comparison").compare
+        return importlib.import_module("rskip.comparison.compare").compare
     if name == "load":
         return importlib.import_module("rskip.zoo.loading").load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

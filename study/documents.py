@@ -11,8 +11,8 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from rskip.comparison import Comparison
 from rskip.comparison.plan import read_plan
+from rskip.comparison.result import Comparison
 from rskip.comparison.running import Runs
 from rskip.experiments.comparisons import Comparisons
 from rskip.experiments.recipe import Recipe, all_recipes

@@ -12,6 +12,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rskip.cli._options import add_options
+from rskip.comparison.options import ModelOptions, Options
+
 EXAMPLES = """examples:
   rskip compare gpt2 --layers 4 --features 128 --data input.txt --connections mhc attnres residual_dual --minutes 60
   rskip compare timm:vit_tiny_patch16_224 --data photos --image-size 64 --minutes 60
@@ -24,9 +27,6 @@ in several processes, which share each batch, or with the runs spread over a Ray
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from rskip.cli._options import add_options
-    from rskip.comparison.options import ModelOptions, Options
-
     parser.epilog = EXAMPLES
     parser.add_argument("model", metavar="MODEL", help="gpt2, llama, timm:NAME, hf:FOLDER or MODULE:FUNCTION")
     parser.add_argument(

@@ -18,6 +18,7 @@ import rskip
 from rskip.cli.main import main
 from rskip.comparison.batches import OwnBatches, Text
 from rskip.comparison.plan import PILOT
+from rskip.comparison.result import Comparison
 from rskip.comparison.subjects import Job, model_loss
 from rskip.language_modeling.training import read_curve
 from rskip.machine.ranks import Ranks
@@ -34,7 +35,7 @@ def module(own: Path) -> object:
         sys.path.remove("")
 
 
-def compared(own: Path, connections: list[str], **options: object) -> rskip.comparison.Comparison:
+def compared(own: Path, connections: list[str], **options: object) -> Comparison:
     found = module(own)
     settings = {"updates": 10, "seeds": 2, **options}
     return rskip.compare(found.build, found.batches(), connections, output="out", device="cpu", **settings)

@@ -13,8 +13,7 @@ from statistics import fmean
 import msgspec
 import pytest
 
-from rskip.comparison import Comparison
-from rskip.comparison.result import differences
+from rskip.comparison.result import Comparison, differences
 from rskip.comparison.running import Runs
 from rskip.comparison.subjects import Job
 from rskip.records.statistics import compare
