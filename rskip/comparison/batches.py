@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -162,10 +163,15 @@ class OwnBatches:
         return {"batches": len(self.train), "held_out": len(self.valid), "batches_sha256": digest.hexdigest()}
 
     def draw(self, seed: int, device: torch.device, ranks: Ranks) -> Draw:
+        @lru_cache(maxsize=2)  # ranks may be on both sides of an epoch's end
+        def order(epoch: int) -> list[int]:
+            generator = torch.Generator().manual_seed(iteration_seed(seed, epoch))
+            drawn: list[int] = torch.randperm(len(self.train), generator=generator).tolist()
+            return drawn
+
         def chosen(place: int) -> Any:
             epoch, place = divmod(place, len(self.train))
-            generator = torch.Generator().manual_seed(iteration_seed(seed, epoch))
-            return self.train[int(torch.randperm(len(self.train), generator=generator)[place])]
+            return self.train[order(epoch)[place]]
 
         def batch(iteration: int) -> tuple[Any, int, int]:
             of_ranks = [chosen(iteration * ranks.count + rank) for rank in range(ranks.count)]

@@ -30,7 +30,7 @@ def draw(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
     with matplotlib.rc_context(settings):
         figure = NewFigure(figsize=(WIDTH, _HEIGHT), layout="constrained")
         axes = figure.subplots()
-        short = max(curve[-1][0] for curve in curves.values()) < _SHORT
+        short = max((curve[-1][0] for curve in curves.values()), default=0.0) < _SHORT  # none: all diverged
         axes.set_xlabel(f"{'seconds' if short else 'minutes'} of training")
         axes.set_ylabel("held-out loss")
         ends = {}

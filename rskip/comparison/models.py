@@ -28,8 +28,8 @@ def build_named(name: str, **sizes: int) -> nn.Module:
     library, _, rest = name.partition(":")
     if library == "timm" and rest:
         return _of_timm(name, rest, sizes)
-    if (library == "hf" and rest) or Path(name, "config.json").is_file():
-        return _of_transformers(rest if library == "hf" else name, sizes)
+    if folder := transformers_folder(name):
+        return _of_transformers(folder, sizes)
     if not rest:
         raise SettingError.of_value("model", name, EXPECTED)
     function = load_function("model", name, EXPECTED)
@@ -39,6 +39,13 @@ def build_named(name: str, **sizes: int) -> nn.Module:
         expected = f"a function that returns a torch.nn.Module, not {type(model).__name__}"
         raise SettingError.of_value("model", name, expected)
     return model
+
+
+def transformers_folder(name: str) -> str | None:
+    """The folder, or the name on the hub, of a Hugging Face model; None if the name is of another model."""
+    if name.startswith("hf:"):
+        return name.removeprefix("hf:")
+    return name if Path(name, "config.json").is_file() else None
 
 
 def load_function(setting: str, name: str, expected: str = "MODULE:FUNCTION") -> Callable[..., Any]:

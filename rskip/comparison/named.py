@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from rskip.comparison.batches import Data, Images, OwnBatches, Text
-from rskip.comparison.models import EXPECTED, build_named, config_of, load_function
+from rskip.comparison.models import EXPECTED, build_named, config_of, load_function, transformers_folder
 from rskip.comparison.options import ModelOptions, Options
 from rskip.comparison.plan import measure, read_plan
 from rskip.comparison.subjects import AdaptedModel, Loss, ShapedModel, Subject, model_loss, next_token_loss
@@ -57,15 +57,13 @@ def named_subject(
         return shaped if baseline is None else replace(shaped, baseline=baseline)
     if sized := [name for name in ("layers", "features", "heads") if getattr(options, name) is not None]:
         raise SettingError(sized[0], "is given", expected=f"it for {' or '.join(_SHAPES)} only", advice="leave it out")
-    if ":" not in model and not Path(model, "config.json").is_file():
+    folder = transformers_folder(model)
+    if folder is None and ":" not in model:
         raise SettingError.of_value("model", model, f"{', '.join(_SHAPES)}, {EXPECTED}")
-    of_transformers = model.startswith("hf:") or Path(model, "config.json").is_file()
-    content: Data = _text_of(model.removeprefix("hf:"), data, options) if of_transformers else _data(
-        data, options, output
-    )
+    content: Data = _data(data, options, output) if folder is None else _text_of(folder, data, options)
     if model.startswith("timm:") and isinstance(content, Text):
         raise SettingError("data", f"is {data}, a text", expected="images, for a model of timm")
-    loss: Loss = next_token_loss if of_transformers else model_loss
+    loss: Loss = model_loss if folder is None else next_token_loss
     if options.loss is not None:
         loss = load_function("loss", options.loss)
     subject = AdaptedModel(

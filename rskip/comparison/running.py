@@ -111,7 +111,7 @@ def outcome(record: Record | None) -> str:
 def do_run(subject: Subject, job: Job, runs: Runs, *, device: str | None, tracker: Tracker | None = None) -> None:
     """Does one run, from its checkpoint if there is one, and writes its record. A diverged one has no loss."""
     ranks, path, folder, settings = Ranks.from_environment(), runs.path(job), runs.folder(job), subject.settings(job)
-    losses, sha256, points, parameters, seconds = dict[str, float](), None, list[Any](), 0, 0.0
+    losses, sha256, points, parameters, seconds, pieces = dict[str, float](), None, list[Any](), 0, 0.0, 1
     try:
         run = train(
             subject.begin, settings, folder=folder, apart=None, seed=job.seed, device=device, tracker=tracker
@@ -122,7 +122,7 @@ def do_run(subject: Subject, job: Job, runs: Runs, *, device: str | None, tracke
             if (curve := TrainingFolder(folder).curve).exists():
                 points = read_points(curve, dict[str, Any])
     else:
-        points, seconds = run.points, run.seconds
+        points, seconds, pieces = run.points, run.seconds, run.pieces
         parameters = sum(each.numel() for each in run.model.parameters())
         if ranks.first:
             losses, sha256 = {"loss": points[-1].valid_loss}, sha256_file(folder / WEIGHTS)
@@ -137,7 +137,7 @@ def do_run(subject: Subject, job: Job, runs: Runs, *, device: str | None, tracke
             metrics=losses,
             signatures={},
             curve=msgspec.to_builtins(points),
-            training={"seconds": seconds, "pieces": 1, "processes": ranks.count},
+            training={"seconds": seconds, "pieces": pieces, "processes": ranks.count},
             parameters=parameters,
             checkpoint_sha256=sha256,
             data={},

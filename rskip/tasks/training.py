@@ -440,6 +440,11 @@ class TrainingRun(Generic[Point]):
         """Duration of all sessions so far."""
         return sum(session["seconds"] for session in self._sessions())
 
+    @property
+    def pieces(self) -> int:
+        """The number of sessions so far."""
+        return len(self._earlier_sessions) + 1
+
     def _sessions(self) -> list[dict[str, Any]]:
         return [*self._earlier_sessions, {**self._session, "seconds": time.monotonic() - self._session_began}]
 
