@@ -8,16 +8,34 @@ from unicodedata import category
 
 LINE_ENDS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 _CLOSING = "\"'”’»)]"
+_CLOSING_WITHOUT_SPACE = "」』）】〉》”’"
 _EMOJI_PARTS = "\u200d\ufe0e\ufe0f\u20e3\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
-_SPACES = re.compile(r"\s+|(?<=[。！？])(?=\S)")
+# final punctuation: also that of Arabic, Urdu, Hindi, Amharic, Burmese, Khmer and Armenian; of languages without spaces
+_FINAL = (".", "!", "?", "…", "؟", "۔", "।", "॥", "።", "፧", "။", "។", "։")
+_ENDS = "。！？｡"  # of languages without spaces
+# a quotation that ends inside a sentence isn't cut off: 「行く。」と言った。
+_SPACES = re.compile(rf"\s+|(?<=[{_ENDS}])(?=[^\s{_ENDS}{_CLOSING_WITHOUT_SPACE}])")
+_NO_BREAK = re.compile("[\xa0\u2007\u202f]+")
+_MARK_OR_LINE_END = re.compile(f'["{LINE_ENDS}]')
 _LETTER = re.compile(r"[^\W\d_]")
-_FINAL, _FINAL_WITHOUT_SPACE = (".", "!", "?", "…"), ("。", "！", "？")
-# words before a full stop that rarely ends a sentence: titles, and abbreviations of some European languages
+# words whose full stop rarely ends a sentence: initials, titles, and abbreviations of some European languages
 _ABBREVIATION = re.compile(
-    r"(?:^|[\s(\"'«“„])(?:\w|mr|mrs|ms|dr|prof|st|no|vs|e\.g|i\.e|z\.b|d\.h|u\.a|bzw|ca|nr|str|hr|fr|m|mme|mlle|sra?|"
-    r"art|fig|vol|etc|usw|approx|inc|jr|sr|gen|col|sgt|capt|lt|hon|rev)\.$",
+    r"(?:^|[\s(\"'«“„])(?:(?:[^\W\d_]\.)*[^\W\d_]|mr|mrs|ms|dr|prof|st|vs|bzw|ca|str|hr|fr|mme|mlle|sra?|inc|gen|col|sgt|"
+    r"capt|lt|ft|maj|gov|sen|rep|hon|rev|approx|sog|geb|mio|mrd|ing|dipl|vgl|ggf|evtl|inkl|av|dott|sig|dhr|mevr|drs|ул|"
+    r"им|проф)\.$",
     re.IGNORECASE,
 )
+# those before a number
+_BEFORE_NUMBER = re.compile(
+    r"(?:^|[\s(])(?:nos?|nr|art|fig|vol|pp|ch|sec|eq|abb|kap|bd|est|jan|feb|apr|aug|sept?|oct|okt|nov|dec|dez)\.$",
+    re.IGNORECASE,
+)
+# German ordinal numbers, before words that begin with a capital
+_ORDINAL = re.compile(
+    r"(?:^|\s)(?i:am|an|ab|bis|das|dem|den|der|des|die|im|ins|vom|zum|zur|seit|und|für|beim|nach|vor|"
+    r"(?:sein|ihr)e?[mnrs]?)\s(?:\d{1,3}|[IVXL]+)\.$"
+)
+_LONGEST = 24  # characters before a space that decide
 
 
 class SplitText:
@@ -31,9 +49,9 @@ class SplitText:
     def __init__(self, text: str) -> None:
         self.sentences: list[str] = []
         self.gaps = [""]
-        start = 0
+        start, closing = 0, _closing_marks(text)
         for match in _SPACES.finditer(text):
-            if _ends_sentence(text, start, match):
+            if _ends_sentence(text, start, match, closing):
                 self._add(text[start : match.start()], match[0])
                 start = match.end()
         self._add(text[start:], "")
@@ -67,7 +85,7 @@ def fill(gaps: Sequence[str], translations: Sequence[str]) -> str:
     parts = [gaps[0]]
     for number, (translation, gap) in enumerate(zip(translations, gaps[1:], strict=True), start=1):
         is_inner = number < len(translations)
-        missing = is_inner and not gap and not translation.endswith(_FINAL_WITHOUT_SPACE)
+        missing = is_inner and not gap and not translation.endswith((*_ENDS,))
         parts += [translation, " " if missing else gap]
     return "".join(parts)
 
@@ -80,16 +98,36 @@ def _is_outside(character: str) -> bool:
     return is_picture or character in _EMOJI_PARTS or character.isspace()
 
 
-def _ends_sentence(text: str, start: int, space: re.Match[str]) -> bool:
+def _closing_marks(text: str) -> set[int]:
+    """The places of the marks " that end a quotation: every second one of a line."""
+    found, is_open = set(), False
+    for mark in _MARK_OR_LINE_END.finditer(text):
+        if mark[0] != '"':
+            is_open = False
+            continue
+        if is_open:
+            found.add(mark.start())
+        is_open = not is_open
+    return found
+
+
+def _ends_sentence(text: str, start: int, space: re.Match[str], closing: set[int]) -> bool:
     """Whether a sentence that begins at `start` ends before this space: at a line end, or after final punctuation."""
     if any(each in LINE_ENDS for each in space[0]):
         return True
-    before = text[max(start, space.start() - 12) : space.start()]
+    if _NO_BREAK.fullmatch(space[0]):
+        return False
+    before = text[max(start, space.start() - _LONGEST) : space.start()]
     while before and _is_outside(before[-1]):
         before = before[:-1]
-    if before.endswith(_FINAL_WITHOUT_SPACE):
+    if before.rstrip(_CLOSING_WITHOUT_SPACE).endswith((*_ENDS,)):
         return True
-    if not before.rstrip(_CLOSING).endswith(_FINAL):
+    if not before.rstrip(_CLOSING + " ").endswith(_FINAL):
         return False
-    following = text[space.end() : space.end() + 1]
-    return not (following.islower() or following in ",;:" or _ABBREVIATION.search(before))
+    following = text[space.end() : space.end() + 4]
+    if space.end() in closing and not following[1:2].strip():
+        return False  # "I go. " as some write in French
+    if following.lstrip("—–- ")[:1].islower() or following[:1] in ",;:":
+        return False
+    is_number = following[:1].isdigit() and _BEFORE_NUMBER.search(before)
+    return not (is_number or _ABBREVIATION.search(before) or _ORDINAL.search(before))
