@@ -163,7 +163,7 @@ _BASES = (
     "proved exactly",
     "in the paper's setting",
     "in another setting",
-    "before training, where the papers show trained models",
+    "before training",
 )
 
 
@@ -247,7 +247,7 @@ def _claim(judged: Judged) -> str:
 def _known(judged: Judged) -> str:
     """What is known of an untested claim, and what a test needs if a table's missing runs don't say it."""
     in_table = judged.claim.compared and judged.why.startswith("no records")
-    why = "" if in_table else judged.why.removeprefix("no records; ")
+    why = "" if in_table else re.sub("^no records(; )?", "", judged.why)
     known = ". ".join(part.rstrip(".") for part in (judged.figure, judged.claim.note, why) if part)
     return ": ".join(part for part in (judged.claim.at, known) if part)
 
@@ -275,7 +275,9 @@ _HEADER = """\
 # The papers' claims
 
 Every testable claim of both papers, with a verdict. About half of the claims are untested, and most verdicts are about
-smaller settings than the papers'; the verdict then names ours. [results.md](results.md) discusses the results.
+smaller settings than the papers'; the verdict then names ours ("to the end": a full training of size tiny; "after 500
+iterations": ResNet-110, seeds 1 to 3). [results.md](results.md) discusses the results, and
+[papers.md](papers.md#what-a-run-costs) has the hours of runs.
 
 A verdict is **agrees**, **disagrees**, **not detected** (three seeds or more, and no difference detected) or
 **untested** (no record, or too few seeds for a test). It is computed in one of three ways:
@@ -283,15 +285,13 @@ A verdict is **agrees**, **disagrees**, **not detected** (three seeds or more, a
 - Measured values are compared with a limit in `study/claims.yaml`. We chose the limits ourselves, some of them
   after the measurement.
 - A test in the test suite proves the claim or its opposite.
-- Our seeds show a difference in a table (p below 0.05, corrected for the number of comparisons). The 95 % interval is
-  in brackets. MDE: the smallest true difference that this number of seeds detects with probability 0.8.
+- Our seeds show a difference in a table ([how to read it](recipes.md#read-a-table)).
 
-Both papers show gradients of trained models, so a verdict at initialisation does not contradict them. "raw" says that a
-shortcut reads x where a stage of the ResNet begins; the papers' recipes use "activated", ReLU(BN(x)), which gives other
-values. [gradients.md](gradients.md#at-initialisation) has five seeds and both.
+Both papers show gradients of trained models, so a verdict at initialisation does not contradict them. It is from one
+seed with "raw" shortcuts; [gradients.md](gradients.md#at-initialisation) has five seeds, and "activated" ones.
 
 A claim that was tested in several settings has several lines, which the counts count. `python -m study --html FILE`
-also has the command of each claim. [papers.md](papers.md#what-a-run-costs) has the hours of runs.
+also has the command of each claim.
 
 `make study` writes this page from `study/claims.yaml`, measurements and run records; do not edit it by hand."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
 
 from rskip.comparison.plan import read_plan
@@ -105,13 +106,13 @@ def papers_table(tables: Comparisons) -> str:
             if line.ours:
                 ours.setdefault(address, {})[line.measure] = f"{line.measure} {line.ours} ({len(line.values)})"
     headings = ["in the paper", "our run", "paper's score (its table)", *(["ours"] if ours else [])]
-    rows = [
-        [
-            recipe.own.description.partition(":")[0],
-            f"`{address}`",
-            "; ".join(f"{text} ({', '.join(titles)})" for text, titles in scores[address].items()),
-            "; ".join(ours.get(address, {}).values()) or "not run",
-        ][: len(headings)]
-        for address, recipe in recipes.items()
-    ]
+    rows, described = [], set[str]()
+    for address, recipe in recipes.items():
+        description = recipe.own.description.partition(":")[0]
+        short = description.partition(",")[0] if description in described else description
+        described.add(description)
+        in_tables = groupby(scores[address].items(), key=lambda score: score[1])
+        papers = "; ".join(f"{', '.join(text for text, _ in each)} ({', '.join(titles)})" for titles, each in in_tables)
+        found = "; ".join(ours.get(address, {}).values()) or "not run"
+        rows.append([short, f"`{address}`", papers, found][: len(headings)])
     return markdown_table(headings, rows) + ("" if ours else "\nNone of these has a run record yet.\n")

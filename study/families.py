@@ -104,7 +104,7 @@ def _values(option: Option) -> str:
     default = str(option.default).lower()
     others = ", ".join(word for word in option.words if word != default)
     if not option.words and option.kind is not bool and option.bounds.le < MOST:
-        others = option.values
+        others = option.values.partition(" from ")[2]
     return f"{default}; {others}" if others else default
 
 

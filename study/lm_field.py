@@ -258,8 +258,8 @@ class LanguageModelField:
         few = [row for row in table.rows if row[-1] == TOO_FEW]
         if few:  # they are not ranked
             place = {name: at for at, name in enumerate(table.headings)}
-            each = (f"{row[0]} {row[place['loss']]} ({row[place['time']]} ×)" for row in few)
-            note = f"{TOO_FEW.capitalize()} for a ranking (loss, time): {', '.join(each)}."
+            each = (f"{row[0]} {row[place['loss']]}" for row in few)
+            note = f"{TOO_FEW.capitalize()} for a ranking (loss): {', '.join(each)}."
             kept = [at for at, row in enumerate(table.rows) if row[-1] != TOO_FEW]
             bold = [(kept.index(at), column) for at, column in table.bold]
             table = replace(table, rows=[table.rows[at] for at in kept], bold=bold, notes=[*table.notes, note])

@@ -173,7 +173,7 @@ def test_the_papers_rows_have_their_names_here_and_our_scores(project: Path, mak
     (project / "README.md").write_text(document)
     assert main([]) == main(["--check"]) == 0
     readme = (project / "README.md").read_text()
-    assert "|  | `mine/plain` | BLEU 30.0 (Some 1); BLEU 31.0 of others (Some 1) | BLEU 38.00 (1) |" in readme
+    assert "|  | `mine/plain` | BLEU 30.0, BLEU 31.0 of others (Some 1) | BLEU 38.00 (1) |" in readme
     assert "| 2xA, LN(2x) | `mine/twice` | BLEU 30.5 (Some 1, Some section 2) | not run |" in readme
     make_record(recipe="mine", variant="plain", config=config, metrics={"sacrebleu": 38.1}).write(
         Path("results/mine/plain/1.json")
