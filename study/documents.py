@@ -25,10 +25,6 @@ from study.costs import Costs
 from study.families import TABLES as FAMILY_TABLES
 from study.lm_field import PREFIX, read_fields
 
-_SAID_ONCE = (
-    "In brackets:", "Ours: mean", "Seeds needed", "Cheapest next runs", "No difference detected", "Differences are",
-    "Time per update, operator calls",
-)  # fmt: skip
 OVERVIEW, PAPERS = Path("study", "results", "README.md"), "papers"
 COMPARED = "compare/"  # begins the name of a comparison in study/results
 TIMES = ".times"  # after a costs table's name: its times and memory as a sentence
@@ -75,7 +71,7 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
 
 def _shortened(table: Table) -> Table:
     """A comparison without what other pages say (results.md, recipes.md, costs.md), and without what was not run."""
-    notes = [note for note in table.notes if not note.startswith(_SAID_ONCE) and "`nrefs:" not in note]
+    notes = [note for note in table.notes if not note.startswith("Seeds needed") and "`nrefs:" not in note]
     kept = [
         at for at, name in enumerate(table.headings) if name not in ("calls", "memory") and not name.startswith("MDE, ")
     ]
@@ -86,6 +82,7 @@ def _shortened(table: Table) -> Table:
         rows=[[table.rows[at][column] for column in kept] for at in shown],
         bold=[(shown.index(at), kept.index(column)) for at, column in table.bold if column in kept],
         notes=notes,
+        legend=(),
         commands=(),
     )
 

@@ -127,9 +127,8 @@ def grid_measurement(grids: Grids, name: str) -> Measurement:
     for line in grids.lines(name):
         model = line[0].recipe.parts[-2]
         for cell in line:
-            ended = {record.seed: figure for record, figure in zip(cell.ended, cell.figures, strict=True)}
-            setting, seeds = cell.recipe.parts[-1], [record.seed for record in cell.records]
-            rows += [(model, setting, seed, metric, ended.get(seed)) for seed in seeds]
+            setting, seeds = cell.setting, [record.seed for record in cell.ran]
+            rows += [(model, setting, seed, metric, cell.values.get(seed)) for seed in seeds]
             rows += [] if seeds else [(model, setting, None, metric, None)]
         further = grids.figures(name, line[0].recipe)
         rows += [(model, "", None, quantity, figure) for quantity, figure in further.items() if figure is not None]
@@ -139,7 +138,7 @@ def grid_measurement(grids: Grids, name: str) -> Measurement:
 
 def grid_sources(grids: Grids, name: str) -> list[Path]:
     """The paths of the records of a grid."""
-    return [record.path for line in grids.lines(name) for cell in line for record in cell.records]
+    return [record.path for line in grids.lines(name) for cell in line for record in cell.ran]
 
 
 def grid_height(shown: Chart) -> float:

@@ -87,8 +87,8 @@ def _table(table: Table) -> str:
         body.append(cells)
     remark = f"<p>{_code(table.remark)}</p>" if table.remark else ""
     shown = f"<h3>{escape(table.title)}</h3>{remark}{_html_table(table.title, table.headings, body)}"
-    if table.notes:
-        shown += f"<ul>{''.join(f'<li>{_code(note)}</li>' for note in table.notes)}</ul>"
+    if notes := [*table.notes, *table.legend]:
+        shown += f"<ul>{''.join(f'<li>{_code(note)}</li>' for note in notes)}</ul>"
     if table.commands:
         commands = "\n".join(table.commands)
         shown += f"<p>Missing:</p><pre><code>{escape(commands)}</code></pre>"

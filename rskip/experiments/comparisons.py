@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rskip.experiments.recipe import PaperScore, Recipe, written_path
 from rskip.records import Record
@@ -27,11 +27,13 @@ _CONNECTION = ("train.arch", "train.connection")  # what variants are expected t
 _PRECISION = ("train.bf16", "train.fp16", "train.precision")  # what was asked for
 COMPARED = ("difference", "p", "MDE")  # headings
 _DECIMALS = 4
-_LEGEND = (
+LEGEND = (
+    "Scores: mean ± sample standard deviation (seeds). Differences: a variant's score minus its baseline's.",
     f"In brackets: {CONFIDENCE:.0%} intervals. Without a number of pairs: Dunnett's test with the pooled standard "
-    f"deviation; its intervals hold simultaneously. With {PAIRS} pairs or more: paired t-test; p is corrected for the "
-    f"number of comparisons (Holm), intervals are not. Bold: detected, p below {1 - CONFIDENCE:.2f}. MDE: minimum "
-    f"detectable effect, which is detected with probability {POWER} at the corrected level."
+    f"deviation; its intervals hold simultaneously. With {PAIRS} pairs or more, of the same seed: paired t-test, where "
+    "other settings or the standard deviations differ (Bartlett's test); p is corrected for the number of comparisons "
+    f"(Holm), intervals are not. Bold: detected, p below {1 - CONFIDENCE:.2f}. MDE: minimum detectable effect, which "
+    f"is detected with probability {POWER} at the corrected level.",
 )
 
 
@@ -78,6 +80,9 @@ class Line:
     def command(self) -> str:
         """The command that makes the missing run records; "" if none is missing."""
         return run_command(self.recipe.path, [self.recipe], self.missing) if self.missing else ""
+
+
+LineT = TypeVar("LineT", bound=Line)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +171,7 @@ class Comparisons:
             records={(at, ours): line.records for at, line in enumerate(lines) if line.records},
             remark=" ".join(dict.fromkeys(line.recipe.own.note for line in lines if line.recipe.own.note)),
             notes=[*_notes(lines), *([] if title else _paper_tables(lines))],
+            legend=legend(lines),
             commands=_commands(lines),
             numbers=[plain_numbers(line) for line in lines],
         )
@@ -216,10 +222,14 @@ def begun(table: ComparisonTable) -> dict[Path, str]:
     return {folder: command for folder, command in commands.items() if (folder / "train.log").exists()}
 
 
-def compare_lines(lines: Sequence[Line]) -> list[Line]:
+def compare_lines(lines: Sequence[LineT]) -> list[LineT]:
     """Lines with their differences: those that share a baseline and a metric are compared together."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for at, line in enumerate(lines):
+        if line.baseline is not None:
+            groups.setdefault((line.baseline.recipe.address, line.metric), []).append(at)
     found = list(lines)
-    for group in _groups(lines).values():
+    for group in groups.values():
         baseline, own = lines[group[0]].baseline, [lines[at] for at in group]
         assert baseline is not None
         differences = compare(baseline.values, [line.values for line in own], [not _changes(line) for line in own])
@@ -228,23 +238,14 @@ def compare_lines(lines: Sequence[Line]) -> list[Line]:
     return found
 
 
-def _groups(lines: Sequence[Line]) -> dict[tuple[str, str], list[int]]:
-    """The places of the lines that share a baseline and a metric."""
-    groups: dict[tuple[str, str], list[int]] = {}
-    for at, line in enumerate(lines):
-        if line.baseline is not None:
-            groups.setdefault((line.baseline.recipe.address, line.metric), []).append(at)
-    return groups
+def legend(lines: Sequence[Line]) -> Sequence[str]:
+    """LEGEND, as far as the lines have scores and tests."""
+    tested = any(line.difference and line.difference.p is not None for line in lines)
+    return LEGEND if tested else LEGEND[:1] if any(line.records for line in lines) else ()
 
 
 def _notes(lines: Sequence[Line]) -> list[str]:
-    notes = []
-    if not any(line.records for line in lines):
-        notes.append("No variant has a run record yet.")
-    if any(line.ours and line.ours.std is not None for line in lines):
-        notes.append("Ours: mean ± sample standard deviation (seeds).")
-    notes += _unscored(lines)
-    notes += comparison_notes(lines)
+    notes = [] if any(line.records for line in lines) else ["No variant has a run record yet."]
     for key in dict.fromkeys(figure.key for line in lines for figure in line.paper if figure.key != line.metric):
         scored = next(line for line in lines if any(figure.key == key for figure in line.paper))
         heading = scored.recipe.task.headings[scored.metric]
@@ -254,7 +255,10 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     for line in {line.recipe.address: line for line in lines if line.baseline}.values():
         if changes := _changes(line):
             notes.append(f"{line.recipe.address} and its baseline differ in {'; '.join(changes)}.")
-    return notes + _unrecorded(lines)
+    unrecorded = [line.recipe.address for line in lines if not all(record.precision for record in line.records)]
+    if unrecorded and any(record.precision for line in lines for record in line.records):
+        notes.append(f"Precision not recorded for all seeds: {', '.join(dict.fromkeys(unrecorded))}.")
+    return notes + seeds_needed(lines)
 
 
 def _paper_tables(lines: Sequence[Line]) -> list[str]:
@@ -264,47 +268,20 @@ def _paper_tables(lines: Sequence[Line]) -> list[str]:
     return [f"With the papers' scores: rskip report {' '.join(names)}."] if names else []
 
 
-def comparison_notes(lines: Sequence[Line], *, baseline: str = "") -> list[str]:
-    """What the differences of these lines are, the numbers of their tests, and the legend of the columns COMPARED.
-
-    :param baseline: what they are to, where that is not the lines' one baseline.
-    """
-    found = [line.difference for line in lines if line.difference]
-    baselines = _baselines(lines)
-    notes = []
-    if found or any(line.of_the_paper is not None for line in lines):
-        baseline = baseline or (baselines[0] if len(baselines) == 1 else "the baseline")
-        notes.append(f"Differences are a variant's score minus that of {baseline}; pairs have the same seed.")
-    pooled = [line for line in lines if line.difference and line.difference.std and not line.difference.unpooled]
-    for (of, _), group in _groups(pooled).items():
-        line, names = pooled[group[0]], ", ".join(pooled[at].recipe.address for at in group)
-        assert line.difference is not None
-        std, freedom = f"{line.difference.std:.2g}", f"{line.difference.freedom} degrees of freedom"
-        notes.append(f"{line.measure}, pooled over {of}, {names}: std {std}, {freedom}; comparisons: {len(group)}.")
-    if in_pairs := [each for each in found if each.unpooled and each.p is not None]:
-        reasons = " or ".join(dict.fromkeys(each.unpooled for each in in_pairs))
-        notes.append(f"In pairs, because {reasons}; comparisons: {in_pairs[0].comparisons}.")
-    if any(each.p is not None for each in found):
-        notes.append(_LEGEND)
-        if not any(line.shown for line in lines):
-            notes.append("No difference detected.")
-    return notes + _plan(lines)
-
-
-def _plan(lines: Sequence[Line]) -> list[str]:
+def seeds_needed(lines: Sequence[Line]) -> list[str]:
     """How many seeds would detect the differences that were tested and not detected, and the cheapest next runs."""
     missed = {line.recipe.address: line for line in lines if line.difference and line.difference.p and not line.shown}
     needed = {name: line.difference.needed or math.inf for name, line in missed.items() if line.difference}
     if not needed:
         return []
     seeds = ", ".join(f"{name} {f'more than {MOST_SEEDS}' if n == math.inf else n}" for name, n in needed.items())
-    notes = [f"Seeds needed to detect the measured difference with probability {POWER}, if it is true: {seeds}."]
+    note = f"Seeds needed to detect the measured difference with probability {POWER}, if it is true: {seeds}."
     best = min(needed, key=needed.__getitem__)
-    if needed[best] < math.inf:
-        baseline = missed[best].baseline
-        assert baseline is not None
-        notes.append(f"Cheapest next runs: {best} and {baseline.recipe.address}, seeds up to {needed[best]}.")
-    return notes
+    if needed[best] == math.inf:
+        return [note]
+    baseline = missed[best].baseline
+    assert baseline is not None
+    return [f"{note} Cheapest next runs: {best} and {baseline.recipe.address}, seeds up to {needed[best]}."]
 
 
 def _changes(line: Line) -> list[str]:
@@ -320,26 +297,6 @@ def _changes(line: Line) -> list[str]:
     if all(precisions) and precisions[0] != precisions[1]:
         changes.append(f"precision: {' against '.join(' and '.join(sorted(each)) for each in precisions)}")
     return changes
-
-
-def _unscored(lines: Sequence[Line]) -> list[str]:
-    """How many finished runs lack a metric of the table."""
-    lacking: dict[str, list[Record]] = {}
-    for line in lines:
-        without = [record for record in line.records if not record.diverged and line.metric not in record.metrics]
-        lacking.setdefault(line.recipe.task.headings[line.metric], []).extend(without)
-    return [f"Finished runs without {heading}: {len(records)}." for heading, records in lacking.items() if records]
-
-
-def _unrecorded(lines: Sequence[Line]) -> list[str]:
-    """The variants that lack the precision of some seeds, if others have it."""
-    without = [line.recipe.address for line in lines if not all(record.precision for record in line.records)]
-    there = any(record.precision for line in lines for record in line.records)
-    return [f"Precision not recorded for all seeds: {', '.join(dict.fromkeys(without))}."] if without and there else []
-
-
-def _baselines(lines: Sequence[Line]) -> list[str]:
-    return list(dict.fromkeys(line.baseline.recipe.address for line in lines if line.baseline))
 
 
 def _slug(title: str) -> str:
@@ -364,7 +321,7 @@ def _commands(lines: Sequence[Line]) -> list[str]:
 def _cells(lines: Sequence[Line]) -> dict[str, Sequence[str]]:
     """Columns by heading, without empty columns except `ours`."""
     several = len({line.measure for line in lines}) > 1
-    baselines = _baselines(lines)
+    baselines = {line.baseline.recipe.address for line in lines if line.baseline}
     measure = "" if several else lines[0].measure
     cells: dict[str, Sequence[str]] = {
         "variant": [line.recipe.address for line in lines],
@@ -417,12 +374,9 @@ def plain_numbers(line: Line) -> dict[str, Any]:
 
 
 def _ours(line: Line) -> str:
-    diverged = sum(record.diverged for record in line.records)
-    if line.ours is None or diverged:
-        scored = [] if line.ours is None else [f"{line.ours} ({len(line.values)})"]
-        return ", ".join([*scored, *([f"{diverged} diverged"] if diverged else [])])
-    count = len(line.values)
-    return f"{line.ours} ({count})" if count > 1 else f"{line.ours} (one seed)"
+    diverged, count = sum(record.diverged for record in line.records), len(line.values)
+    said = [f"{line.ours} ({count if count > 1 or diverged else 'one seed'})"] if line.ours else []
+    return ", ".join([*said, *([f"{diverged} diverged"] if diverged else [])])
 
 
 def _difference(line: Line) -> str:

@@ -20,10 +20,11 @@ from rskip.experiments.comparisons import (
     Line,
     compare_lines,
     comparison_cells,
-    comparison_notes,
+    legend,
     plain_numbers,
     records_by_run,
     run_command,
+    seeds_needed,
 )
 from rskip.experiments.recipe import Recipe, written_path
 from rskip.records import Record
@@ -33,31 +34,38 @@ from rskip.settings.user_dir import suggested_command
 from rskip.tasks import Column, Task
 
 RISEN = 1.0  # a training whose loss ends so much above its lowest counts as diverged
+_CELLS = (
+    "Cells: {}, mean ± sample standard deviation (seeds). Best row first; best value of each row in bold. Cells with "
+    "one seed don't rank variants. Diverged: a loss, gradient or weight was not finite, or the loss ended more than "
+    f"{RISEN:g} above its lowest; means and differences leave such seeds out."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One variant's records. `ended`: those that didn't diverge; `figures`: their scores that rank the variant."""
+class Cell(Line):
+    """The scores that rank a variant. `records`: those of seeds that didn't diverge; `ran`: all of them."""
 
-    recipe: Recipe
-    records: tuple[Record, ...]
-    ended: tuple[Record, ...]
-    figures: tuple[float, ...]
+    ran: tuple[Record, ...]
+
+    @property
+    def setting(self) -> str:
+        """The name of its column."""
+        return self.recipe.parts[-1]
 
     @property
     def diverged(self) -> int:
         """How many seeds did."""
-        return len(self.records) - len(self.ended)
+        return len(self.ran) - len(self.records)
 
     @property
     def order(self) -> tuple[bool, int, float]:
         """The smaller, the better: what diverged with a seed after what never did, what has no record last."""
-        return not self.records, self.diverged, fmean(self.figures) if self.figures else math.inf
+        return not self.ran, self.diverged, fmean(self.values.values()) if self.values else math.inf
 
     def __str__(self) -> str:
-        said = [f"{summarise(self.figures)} ({len(self.figures)})"] if self.figures else []
+        said = [f"{self.ours} ({len(self.values)})"] if self.values else []
         if self.diverged:
-            said.append("diverged" if len(self.records) == 1 else f"{self.diverged} diverged")
+            said.append("diverged" if len(self.ran) == 1 else f"{self.diverged} diverged")
         return ", ".join(said)
 
 
@@ -95,52 +103,45 @@ class Grids:
 
         :raises ValueError: a record was made with other settings than its variant has now.
         """
-        task, lines = self.of_table[name][0].task, self.lines(name)
-        ran = [line for line in lines if any(cell.records for cell in line)]
-        baseline = self.of_table[name][0].parts[-2]
-        ordered = [line for line in lines if line in ran or line[0].recipe.parts[-2] == baseline] if ran else lines
-        lasts = [cell.recipe.parts[-1] for cell in ordered[0]]
-        ranked, main = ranked_by(task), task.columns[0]
-        columns = {
-            "variant": [line[0].recipe.parts[-2] for line in ordered],
-            **{last: [str(line[at]) for line in ordered] for at, last in enumerate(lasts)},
-        }
-        compared = _compare(ordered, baseline, ranked)
-        columns |= _comparison_columns(ordered, compared)
+        first, lines = self.of_table[name][0], self.lines(name)
+        ranked, main, baseline = ranked_by(first.task), first.task.columns[0], first.parts[-2]
+        ran = [_name(line) for line in lines if any(cell.ran for cell in line)]
+        ordered = _compared([line for line in lines if not ran or _name(line) in (*ran, baseline)], baseline)
+        cells = [cell for line in ordered for cell in line]
+        columns: dict[str, Sequence[str]] = {"variant": list(map(_name, ordered))}
+        settings = list(zip(*ordered, strict=True))
+        columns |= {column[0].setting: list(map(str, column)) for column in settings}
+        for column in settings:
+            if any(cell.difference for cell in column):
+                compared = zip(*map(comparison_cells, column), strict=True)
+                columns |= {_at(name, column[0]): each for name, each in zip(COMPARED, compared, strict=True)}
         if main != ranked:
             columns[f"{main.heading} there"] = [_mean(_best(line), main.metric) for line in ordered]
         further = [self.figures(name, line[0].recipe) for line in ordered]
         columns |= {heading: [_shown(figures[heading]) for figures in further] for heading in further[0]}
-        kept = [heading for heading, column in columns.items() if any(column) or (not ran and heading in lasts)]
-        cells = [cell for line in ordered for cell in line]
+        always = [] if ran else [column[0].setting for column in settings]
+        kept = [heading for heading, column in columns.items() if any(column) or heading in always]
         notes = _notes(cells, ranked.heading)
-        if idle := [line[0].recipe.parts[-2] for line in lines if line not in ordered]:
-            notes.append(f"No run record yet: {', '.join(idle)}.")
-        notes += comparison_notes(list(compared.values()), baseline=f"{baseline} in the same column")
+        if ran and len(ordered) < len(lines):
+            there = list(map(_name, ordered))
+            notes.append(f"No run record yet: {', '.join(each for each in map(_name, lines) if each not in there)}.")
+        explained = [*legend(cells)[1:]]
         if self._further is not None and further[0].keys() & set(kept):
-            notes.append(self._further.note(self.of_table[name][0], kept))
-        places = {
-            cell.recipe.address: (at, kept.index(cell.recipe.parts[-1]))
-            for at, line in enumerate(ordered) for cell in line if cell.recipe.parts[-1] in kept
-        }  # fmt: skip
+            explained.append(self._further.note(first, kept))
+        bold = [(at, kept.index(best.setting)) for at, line in enumerate(ordered) if (best := _best(line))]
+        bold += [(at, kept.index(_at(COMPARED[0], c))) for at, line in enumerate(ordered) for c in line if c.shown]
         return Table(
             name=name,
             title=name,
             headings=kept,
             rows=[list(row) for row in zip(*(columns[heading] for heading in kept), strict=True)],
-            bold=[
-                *(places[cell.recipe.address] for cell in map(_best, ordered) if cell),
-                *(
-                    (places[address][0], kept.index(_at(COMPARED[0], line.recipe)))
-                    for address, line in compared.items()
-                    if line.shown
-                ),
-            ],
-            records={places[cell.recipe.address]: cell.records for cell in cells if cell.records},
-            notes=notes,
+            bold=bold,
+            records={(at, kept.index(c.setting)): c.ran for at, line in enumerate(ordered) for c in line if c.ran},
+            notes=[*notes, *seeds_needed(cells)],
+            legend=explained,
             commands=_commands([cell for line in lines for cell in line]),
             numbers=[
-                {**plain_numbers(compared.get(cell.recipe.address, _line(cell, ranked))), **figures}
+                {**plain_numbers(cell), **figures}
                 for line, figures in zip(ordered, further, strict=True)
                 for cell in line
             ],
@@ -154,15 +155,22 @@ class Grids:
         """Its cells by line, the best line first."""
         lines: dict[str, list[Cell]] = {}
         for recipe in self.of_table[name]:
-            lines.setdefault(recipe.parts[-2], []).append(self._cell(recipe, ranked_by(recipe.task).metric))
+            lines.setdefault(recipe.parts[-2], []).append(self._cell(recipe, ranked_by(recipe.task)))
         return sorted(lines.values(), key=lambda line: min(cell.order for cell in line))
 
-    def _cell(self, recipe: Recipe, metric: str) -> Cell:
-        records = tuple(self._records.get(recipe.address, ()))
-        for record in records:
+    def _cell(self, recipe: Recipe, ranked: Column) -> Cell:
+        ran = tuple(self._records.get(recipe.address, ()))
+        for record in ran:
             recipe.check_record(record)
-        ended = tuple(record for record in records if metric in record.metrics and not _rose(record, metric))
-        return Cell(recipe=recipe, records=records, ended=ended, figures=tuple(each.metrics[metric] for each in ended))
+        return Cell(
+            recipe=recipe,
+            metric=ranked.metric,
+            measure=ranked.heading,
+            paper=(),
+            records=tuple(each for each in ran if ranked.metric in each.metrics and not _rose(each, ranked.metric)),
+            missing=() if ran else SEEDS[:1],
+            ran=ran,
+        )
 
 
 def ranked_by(task: Task[Any]) -> Column:
@@ -176,52 +184,35 @@ def _rose(record: Record, metric: str) -> bool:
     return bool(curve) and curve[-1] > min(curve) + RISEN
 
 
+def _name(line: Sequence[Cell]) -> str:
+    return line[0].recipe.parts[-2]
+
+
+def _at(heading: str, cell: Cell) -> str:
+    return f"{heading}, {cell.setting}"
+
+
 def _best(line: Sequence[Cell]) -> Cell | None:
-    cells = [cell for cell in line if cell.figures]
-    return min(cells, key=lambda cell: cell.order) if cells else None
+    return min((cell for cell in line if cell.values), key=lambda cell: cell.order, default=None)
 
 
-def _compare(lines: Sequence[Sequence[Cell]], baseline: str, ranked: Column) -> dict[str, Line]:
-    """Cells with two seeds or more, like the baseline's of the same setting, by the variant's address."""
-    base = next(line for line in lines if line[0].recipe.parts[-2] == baseline)
-    found = []
-    for line in lines:
-        for cells in zip(line, base, strict=True):
-            ours, theirs = (_line(cell, ranked) for cell in cells)
-            if line is not base and len(ours.values) > 1 and len(theirs.values) > 1:
-                found.append(replace(ours, baseline=theirs))
-    return {line.recipe.address: line for line in compare_lines(found) if line.difference}
-
-
-def _line(cell: Cell, ranked: Column) -> Line:
-    return Line(
-        recipe=cell.recipe,
-        metric=ranked.metric,
-        measure=ranked.heading,
-        paper=(),
-        records=cell.ended,
-        missing=() if cell.records else SEEDS[:1],
+def _compared(lines: Sequence[Sequence[Cell]], baseline: str) -> list[list[Cell]]:
+    """The lines, with the differences of cells with two seeds or more, like the baseline's cell of the same setting."""
+    base = next(line for line in lines if _name(line) == baseline)
+    compared = compare_lines(
+        [
+            replace(cell, baseline=theirs)
+            if line is not base and min(len(cell.values), len(theirs.values)) > 1
+            else cell
+            for line in lines
+            for cell, theirs in zip(line, base, strict=True)
+        ]
     )
-
-
-def _comparison_columns(lines: Sequence[Sequence[Cell]], compared: Mapping[str, Line]) -> dict[str, list[str]]:
-    """Those of the settings in which cells were compared."""
-    columns: dict[str, list[str]] = {}
-    for cells in zip(*lines, strict=True):
-        found = [compared.get(cell.recipe.address) for cell in cells]
-        if any(found):
-            rows = [comparison_cells(line) if line else ("",) * len(COMPARED) for line in found]
-            for heading, column in zip(COMPARED, zip(*rows, strict=True), strict=True):
-                columns[_at(heading, cells[0].recipe)] = list(column)
-    return columns
-
-
-def _at(heading: str, recipe: Recipe) -> str:
-    return f"{heading}, {recipe.parts[-1]}"
+    return [compared[start : start + len(base)] for start in range(0, len(compared), len(base))]
 
 
 def _mean(cell: Cell | None, metric: str) -> str:
-    values = [record.metrics[metric] for record in cell.ended if metric in record.metrics] if cell else []
+    values = [record.metrics[metric] for record in cell.records if metric in record.metrics] if cell else []
     return str(summarise(values)) if values else ""
 
 
@@ -230,35 +221,26 @@ def _shown(figure: float | None) -> str:
 
 
 def _notes(cells: Sequence[Cell], ranked: str) -> list[str]:
-    records = [record for cell in cells for record in cell.records]
+    records = [record for cell in cells for record in cell.ran]
     if not records:
         return ["No variant has a run record yet."]
-    cells_are = f"Cells: {ranked}, mean ± sample standard deviation (seeds)."
-    notes = [f"{cells_are} Best row first; best value of each row in bold."]
-    if any(cell.diverged for cell in cells):
-        notes.append(
-            "Diverged: a loss, gradient or weight was not finite, or the loss ended more than "
-            f"{RISEN:g} above its lowest; means and differences leave such seeds out."
-        )
-    if any(len(cell.figures) == 1 for cell in cells):
-        notes.append("Cells with one seed don't rank variants.")
+    notes = [_CELLS.format(ranked)]
     precisions = sorted({record.precision or "not recorded" for record in records})
     if len(precisions) > 1:
         notes.append(f"Computed in {' and '.join(precisions)}: don't compare cells of two precisions.")
     signatures = dict.fromkeys(signature for record in records for signature in record.signatures.items())
     main = cells[0].recipe.task.columns[0]
-    notes += [f"{main.heading}: `{signature}`." for metric, signature in signatures if metric == main.metric]
-    return notes
+    return notes + [f"{main.heading}: `{signature}`." for metric, signature in signatures if metric == main.metric]
 
 
 def _commands(cells: Sequence[Cell]) -> list[str]:
     """What fills the empty cells, a column at a time; a pattern where most are empty: `run` passes by what is there."""
     of_column: dict[str, list[Cell]] = {}
     for cell in cells:
-        of_column.setdefault(cell.recipe.parts[-1], []).append(cell)
+        of_column.setdefault(cell.setting, []).append(cell)
     commands = []
     for last, column in of_column.items():
-        missing = [cell.recipe for cell in column if not cell.records]
+        missing = [cell.recipe for cell in column if not cell.ran]
         if 2 * len(missing) > len(column):
             pattern = "_".join([*missing[0].parts[:-2], "*", last])
             commands.append(suggested_command("rskip", "run", written_path(missing[0].path), "--variants", pattern))

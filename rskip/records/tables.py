@@ -61,7 +61,7 @@ class Table:
     :param bold: cells in bold.
     :param records: the run records of a cell.
     :param remark: sentences above the table.
-    :param notes: sentences below the table.
+    :param notes: sentences below the table, about its content; `legend`: those that explain all tables of its kind.
     :param commands: commands that make the missing run records.
     :param numbers: rows of the CSV by heading, if they hold more than the cells.
     """
@@ -76,6 +76,7 @@ class Table:
     records: Mapping[Place, Sequence[Record]] = field(default_factory=dict)
     remark: str = ""
     notes: Sequence[str] = ()
+    legend: Sequence[str] = ()
     commands: Sequence[str] = ()
     numbers: Sequence[Mapping[str, Any]] = ()
 
@@ -86,17 +87,18 @@ class Table:
             rows = [list(self.numbers[0]), *numbers] if numbers else [self.headings, *self.rows]
             csv.writer(text, lineterminator="\n").writerows(rows)
             return text.getvalue()
+        below = [*self.notes, *self.legend]
         if form == "latex":
             head = f"{self.title}: made by `rskip report {self.name} --format latex`; \\usepackage{{booktabs}}"
             remarks = [self.remark] if self.remark else []
-            comments = [*remarks, *self.notes, *(f"missing: {command}" for command in self.commands)]
+            comments = [*remarks, *below, *(f"missing: {command}" for command in self.commands)]
             return "\n".join([_latex_comment(head), self._latex(), *map(_latex_comment, comments)]) + "\n"
         if form == "markdown":
             table = markdown_table(self.headings, self._marked("**{}**", self.rows))
-            parts = [markdown_text(self.remark), table, "  \n".join(map(markdown_text, self.notes))]
+            parts = [markdown_text(self.remark), table, "  \n".join(map(markdown_text, below))]
         else:
             table = columns([self.headings, *self.rows], left=range(self.words))
-            parts = [self.title, self.remark, table, "\n".join(self.notes)]
+            parts = [self.title, self.remark, table, "\n".join(below)]
         if self.commands:
             parts += ["Missing:", "\n".join(f"    {command}" for command in self.commands)]
         return "\n\n".join(part for part in parts if part) + "\n"
