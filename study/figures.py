@@ -15,8 +15,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from rskip.analysis.charts import Chart, View, joined, learning_curves
-from rskip.analysis.measurement import Measurement, read_measurement
+from rskip.analysis.charts import Chart, View
+from rskip.analysis.measurement import Measurement, joined, learning_curves, read_measurement
 from rskip.analysis.trace import read_trace
 from rskip.experiments.recipe import all_recipes
 from rskip.experiments.results import Results

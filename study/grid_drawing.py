@@ -8,38 +8,31 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from html import escape
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rskip.analysis import figures
-from rskip.analysis.charts import Chart, Row, View, chart, chosen
-from rskip.analysis.figures import (
-    COLOUR_MAP,
-    COLOURS,
-    DECADE,
-    MARKERS,
-    STYLE,
-    Drawn,
-    label_decades,
-    named,
-    word,
-)
+from rskip.analysis.charts import Chart, Row, View, chart, choose_kind, chosen
+from rskip.analysis.figures import COLOUR_MAP, COLOURS, MARKERS, STYLE, Drawn, label_decades, named, spans_decade, word
 from rskip.analysis.measurement import Measurement, Value
 from rskip.analysis.registry import Kind
 from rskip.experiments.grids import Grids, ranked_by
 from rskip.settings.errors import SettingError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _LINE, _CELL, _AROUND = 0.17, 0.32, 0.9  # inches: heights of a line of points, a cell, and the margins
 _OF_TIMES = 3.6  # inches
 _APART = 0.03  # distance between marks of diverged seeds, as a part of the panel's width
+_NARROW = 14  # characters of a line below a narrow panel
 _DARK = 0.5  # a cell's text is white up to this part of the colour scale
 _KINDS: dict[str, tuple[Kind, ...]] = {"grid": ("dots", "cells"), "times": ("times",)}  # the default first
 _TEXT = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}  # text as text, not as outlines
@@ -53,10 +46,7 @@ def chart_of(measurement: Measurement, view: View) -> Chart:
     """
     if measurement.analysis not in _KINDS:
         return chart(measurement, view)
-    kinds = _KINDS[measurement.analysis]
-    kind = view.kind or kinds[0]
-    if kind not in kinds:
-        raise SettingError.of_value("kind", kind, f"{' or '.join(kinds)} for {measurement.analysis}")
+    kind = choose_kind(_KINDS[measurement.analysis], measurement, view)
     rows = chosen([dict(row) for row in measurement.rows], view)
     if kind == "times":
         return Chart(kind, rows, "time", "value", ("quantity",), (), line="model")
@@ -71,8 +61,13 @@ def chart_of(measurement: Measurement, view: View) -> Chart:
 
 def draw_chart(shown: Chart, path: Path, **options: Any) -> tuple[Figure, list[Drawn]]:
     """`rskip.analysis.figures.draw_chart`, also for grids and training times."""
-    draw = {"dots": draw_dots, "cells": draw_grid_cells, "times": draw_times}.get(shown.kind)
-    return figures.draw_chart(shown, path, other=(grid_height(shown), draw) if draw else None, **options)
+    models, quantities = (len(_in_order(shown.rows, key)) for key in ("model", "quantity"))
+    drawings = {
+        "dots": (_LINE * models + _AROUND, _draw_dots),
+        "cells": ((_CELL * models + _AROUND) * quantities, _draw_grid_cells),
+        "times": (_OF_TIMES, _draw_times),
+    }
+    return figures.draw_chart(shown, path, other=drawings.get(shown.kind), **options)
 
 
 def svg_with_values(shown: Chart) -> str:
@@ -141,17 +136,7 @@ def grid_sources(grids: Grids, name: str) -> list[Path]:
     return [record.path for line in grids.lines(name) for cell in line for record in cell.ran]
 
 
-def grid_height(shown: Chart) -> float:
-    """In inches."""
-    if shown.kind == "times":
-        return _OF_TIMES
-    models = len(_in_order(shown.rows, "model"))
-    if shown.kind == "dots":
-        return _LINE * models + _AROUND
-    return (_CELL * models + _AROUND) * len(_in_order(shown.rows, "quantity"))
-
-
-def draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
+def _draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
     """One panel per quantity, one line per model, one point per seed; × at the edge marks a diverged seed."""
     from matplotlib.lines import Line2D
 
@@ -174,10 +159,10 @@ def draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
                 x, y = row["value"], models.index(row["model"])
                 axes.plot(x, y, alpha=0.8, **styles[row["setting"]])
                 drawn.append((axes, row, (x, y, x, y)))
-        if values and min(values) > 0 and max(values) > DECADE * min(values):
+        if values and spans_decade(values):
             axes.set_xscale("log")
             label_decades(axes.xaxis, values)
-        axes.set_xlabel(word(quantity))
+        axes.set_xlabel(word(quantity) if axes is panels[0] else fill(word(quantity), _NARROW))
         axes.tick_params(left=axes is panels[0])
         for model, group in groupby(rows, key=lambda row: row["model"]):
             for count, row in enumerate(filter(_diverged, group)):
@@ -196,7 +181,7 @@ def draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
     return drawn
 
 
-def draw_grid_cells(figure: Figure, shown: Chart) -> list[Drawn]:
+def _draw_grid_cells(figure: Figure, shown: Chart) -> list[Drawn]:
     """A map of models × settings for each quantity. A cell contains its mean, or says that its seeds diverged."""
     quantities, models, settings = (_in_order(shown.rows, key) for key in ("quantity", "model", "setting"))
     drawn: list[Drawn] = []
@@ -222,7 +207,7 @@ def draw_grid_cells(figure: Figure, shown: Chart) -> list[Drawn]:
     return drawn
 
 
-def draw_times(figure: Figure, shown: Chart) -> list[Drawn]:
+def _draw_times(figure: Figure, shown: Chart) -> list[Drawn]:
     """A point with its interval per model. Those that no other one beats in both time and value are named.
 
     The models of the first group are joined by a line.
@@ -240,15 +225,38 @@ def draw_times(figure: Figure, shown: Chart) -> list[Drawn]:
             if row["lower"] is not None:
                 axes.plot([row["time"]] * 2, [row["lower"], row["upper"]], color=colour, linewidth=0.7, alpha=0.6)
             drawn.append((axes, row, (row["time"], row["value"]) * 2))
-    for row in shown.rows:
-        beaten = (o["time"] <= row["time"] and o["value"] <= row["value"] and o is not row for o in shown.rows)
-        if not any(beaten):
-            where = (row["time"], row["value"])
-            axes.annotate(row["model"], where, xytext=(3, -8), textcoords="offset points", fontsize=7)
     axes.set_xlabel(word("time_of_training"))
-    axes.set_ylabel(word(shown.rows[0]["quantity"]))
+    axes.set_ylabel(fill(word(shown.rows[0]["quantity"]), 2 * _NARROW))
     figure.legend(loc="outside lower center", ncols=len(groups))
+    _name_points(axes, shown.rows)
     return drawn
+
+
+def _name_points(axes: Axes, rows: Sequence[Row]) -> None:
+    """Writes the names of the points that no other one beats in both time and value where they cover nothing."""
+    from matplotlib.text import Text
+    from matplotlib.transforms import Bbox
+
+    axes.figure.draw_without_rendering()  # for the places of points
+    taken = [Bbox.from_extents(x - 3, y - 3, x + 3, y + 3) for x, y in axes.transData.transform(
+        [(row["time"], row["value"]) for row in rows]
+    )]  # fmt: skip
+    for row in rows:
+        if any(o["time"] <= row["time"] and o["value"] <= row["value"] and o is not row for o in rows):
+            continue
+        for down, side in product((-4, 8, 16, 24, 32, 40, 48), (1, -1)):
+            name = axes.annotate(
+                row["model"], (row["time"], row["value"]), xytext=(4 * side, -down), textcoords="offset points",
+                ha="left" if side > 0 else "right", fontsize=7, in_layout=False,
+                arrowprops={"arrowstyle": "-", "linewidth": 0.4} if down > 8 else None,
+            )  # fmt: skip
+            name.get_window_extent()  # places it; that of Text lacks the arrow
+            box = Text.get_window_extent(name)
+            inside = axes.bbox.contains(box.x0, box.y0) and axes.bbox.contains(box.x1, box.y1)
+            if inside and not any(box.overlaps(each) for each in taken):
+                taken.append(box)
+                break
+            name.remove()
 
 
 def _diverged(row: Row) -> bool:

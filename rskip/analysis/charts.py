@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
@@ -11,25 +11,20 @@ import msgspec
 
 from rskip.analysis.measurement import Measurement, Value
 from rskip.analysis.registry import ANALYSES, Analysis, Kind
-from rskip.records import Record
 from rskip.settings.check import check
 from rskip.settings.errors import SettingError, did_you_mean
 
 Row = dict[str, Any]
 MEAN = "mean"  # stands in for a seed in rows that are means over seeds
-
 DRAWN: Mapping[str, Analysis] = {
     **ANALYSES,
     "trace": Analysis(
-        charts=("heat_map", "updates"),
-        values=("x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma"),
+        charts=("heat_map", "updates"), values=("x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma")
     ),
     "curves": Analysis(charts=("curves",)),
 }
-
-
-_PLACES = ("model", "seed", "epoch", "update")  # columns of a learning curve without values
-_USUAL = ("train_loss", "valid_loss", "test_loss", "_error")
+_PLACE = ("model", "depth", "seed", "update", "block", "stage", "sublayer")
+_NO_VALUES = ("model", "seed", "epoch", "update")  # columns of a learning curve
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,10 +61,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 class Chart:
     """Rows, and the keys that determine where each is drawn.
 
-    :param x: key of a point's or cell's horizontal position.
-    :param y: key of a point's or cell's vertical position.
-    :param columns: keys whose values select the panel's column.
-    :param panels: keys whose values select the panel's row.
+    :param x, y: keys of a point's or cell's position.
+    :param columns, panels: keys whose values select the panel's column and row.
     :param line: key whose value the points of one line share. Each `seed` is a thin line; their mean is a thick one.
     :param marker: key whose value selects a point's marker.
     :param colour: key of a cell's value.
@@ -90,15 +83,19 @@ class Chart:
         return Measurement(analysis=self.kind, conditions={}, rows=self.rows).to_csv()
 
 
+def choose_kind(kinds: Sequence[Kind], measurement: Measurement, view: View) -> Kind:
+    """:raises SettingError: the view's kind is not one of the measurement's."""
+    if view.kind and view.kind not in kinds:
+        raise SettingError.of_value("kind", view.kind, f"{' or '.join(kinds)} for {measurement.analysis}")
+    return view.kind or kinds[0]
+
+
 def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008  (frozen)
     """The chart of a measurement that the view selects.
 
     :raises ValueError: the view names something that the measurement lacks, or nothing is left to draw.
     """
-    kinds = DRAWN[measurement.analysis].charts
-    kind = view.kind or kinds[0]
-    if kind not in kinds:
-        raise SettingError.of_value("kind", kind, f"{' or '.join(kinds)} for {measurement.analysis}")
+    kind = choose_kind(DRAWN[measurement.analysis].charts, measurement, view)
     rows = chosen(_histograms(measurement) if kind == "histogram" else _points(measurement, view), view)
     if kind == "sources":
         return Chart(kind, rows, "block", "source", ("stage",), ("model", "depth"), colour="value")
@@ -107,9 +104,8 @@ def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008
     if kind == "heat_map":
         return Chart(kind, rows, "update", "block", ("model", "seed"), ("quantity",), colour="value")
     if kind == "updates":
-        if not view.blocks:
-            last = {row["stage"]: row["block"] for row in sorted(rows, key=lambda row: row["block"])}
-            rows = [row for row in rows if row["block"] in last.values()]
+        last = {row["stage"]: row["block"] for row in sorted(rows, key=lambda row: row["block"])}
+        rows = [row for row in rows if view.blocks or row["block"] in last.values()]
         return Chart(kind, _with_means(rows, "update"), "update", "value", ("quantity",), ("block",), line="model")
     if kind == "curves":
         return Chart(kind, _with_means(rows, view.over), view.over, "value", ("quantity",), (), line="model")
@@ -120,63 +116,26 @@ def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008
     return Chart(kind, rows, "block", "value", ("stage",), (panel, "depth"), line=line, marker=marker)
 
 
-def learning_curves(records: Iterable[Record]) -> Measurement:
-    """Learning curves from run records. `model` is the run's name, `update` counts optimiser steps; None is absent.
-
-    :raises ValueError: no record has a curve.
-    """
-    rows: list[Row] = []
-    for record in records:
-        for entry in record.curve:
-            update = entry.get("update", entry.get("iteration"))
-            figures = {key: value for key, value in entry.items() if key not in ("epoch", "update", "iteration")}
-            place = {"model": record.run, "seed": record.seed, "epoch": entry.get("epoch"), "update": update}
-            rows.append(place | figures)
-    if not rows:
-        raise ValueError("no record has a learning curve: expected a record with one entry per epoch")
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    return Measurement(analysis="curves", conditions={}, rows=[{key: row.get(key) for key in keys} for row in rows])
-
-
-def joined(measurements: Sequence[Measurement]) -> Measurement:
-    """Joins measurements of one analysis. The result keeps only the conditions that all of them share."""
-    first, *others = measurements
-    if not others:
-        return first
-    assert {each.analysis for each in measurements} == {first.analysis}
-    rows = [row for each in measurements for row in each.rows]
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    conditions = {
-        key: value
-        for key, value in first.conditions.items()
-        if all(each.conditions.get(key) == value for each in measurements)
-    }
-    return Measurement(
-        analysis=first.analysis, conditions=conditions, rows=[{k: row.get(k) for k in keys} for row in rows]
-    )
-
-
 def _points(measurement: Measurement, view: View) -> list[Row]:
     """One row per value: where it was measured, `quantity`, `value`, and for ratios the quartiles."""
     analysis = DRAWN[measurement.analysis]
     rows: list[Row] = []
     for row in measurement.rows:
+        place = {key: row[key] for key in _PLACE if key in row}
         if analysis.named_by:
             quartiles = {key: row[key] for key in ("lower", "upper") if key in row}
-            named = {"quantity": row[analysis.named_by], "value": row[analysis.values[0]]}
-            rows.append(_place(row) | named | quartiles)
+            rows.append({**place, "quantity": row[analysis.named_by], "value": row[analysis.values[0]], **quartiles})
         elif measurement.analysis == "depth":
             if row["over"] == "sources":
-                rows.append({**_place(row), "quantity": "weight", "source": row["index"], "value": row["weight"]})
+                rows.append({**place, "quantity": "weight", "source": row["index"], "value": row["weight"]})
+        elif measurement.analysis == "curves":
+            place = {key: row[key] for key in ("model", "seed", view.over)}
+            usual = ("train_loss", "valid_loss", "test_loss", "_error")
+            names = [key for key in row if key not in _NO_VALUES and (view.quantities or key.endswith(usual))]
+            rows += [{**place, "quantity": name, "value": row[name]} for name in names if row[view.over] is not None]
         else:
-            place = _place(row)
-            wanted = [name for name in view.quantities if type(row.get(name)) is float]
+            wanted = [name for name in view.quantities if isinstance(row.get(name), float)]
             names = list(dict.fromkeys((*analysis.values, *wanted)))
-            if measurement.analysis == "curves":
-                place = {key: row[key] for key in ("model", "seed", view.over)}
-                if row[view.over] is None:
-                    continue
-                names = [key for key in row if key not in _PLACES and (view.quantities or key.endswith(_USUAL))]
             rows += [{**place, "quantity": name, "value": row[name]} for name in names]
     return [row for row in rows if row["value"] is not None]
 
@@ -185,15 +144,11 @@ def _histograms(measurement: Measurement) -> list[Row]:
     """One row per cell: block, gate, the bin's lower edge, and the share of values in the bin."""
     bins = [key for key in measurement.rows[0] if key[1:].isdecimal()] if measurement.rows else []
     return [
-        {**_place(row), "quantity": row["gate"], "bin": number / len(bins), "share": row[key]}
+        {key: row[key] for key in _PLACE if key in row}
+        | {"quantity": row["gate"], "bin": number / len(bins), "share": row[key]}
         for row in measurement.rows
         for number, key in enumerate(bins)
     ]
-
-
-def _place(row: Mapping[str, Value]) -> Row:
-    keys = ("model", "depth", "seed", "update", "block", "stage", "sublayer")
-    return {key: row[key] for key in keys if key in row}
 
 
 def chosen(rows: list[Row], view: View) -> list[Row]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rskip.analysis.charts import MEAN, Chart, Row, View, chart
 from rskip.analysis.measurement import Measurement
-from rskip.extras import extra
 from rskip.files.plot import check_plot, plot_file
-
-with extra("plots", what="a plot"):
-    import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,11 +48,14 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 COLOUR_MAP = "viridis"
-DECADE = 10.0  # if values span a larger factor, the scale is logarithmic
+_KNOWN = (  # these connections' lines look the same in every figure; others get the remaining styles
+    "1xskip+ln", "2rskip+ln", "sas", "2xskip", "1xskip", "0.5xskip", "2xskip+ln", "3rskip+ln", "highway", "wskip+ln",
+    "1xskip+bn",
+)  # fmt: skip
+_MARKS = 6  # number of markers on a line with many points
+_LINE, _HANDLE = 115, 8  # characters that fit below the panels, and the width of a line's sample in the legend
 
-RATIO = "x : F(x), "
-# Axis labels, by quantity.
-_WORDS = {
+WORDS = {  # in labels, by quantity
     "x_rms": "RMS of x",
     "f_rms": "RMS of F(x)",
     "y_rms": "RMS of y",
@@ -64,9 +65,9 @@ _WORDS = {
     "beta": "β",
     "gamma": "(1−α)(1−β)",
     "transform": "transform gate T",
-    "coefficient": RATIO + "by coefficient",
-    "norm": RATIO + "by norm",
-    "contribution": RATIO + "by contribution",
+    "coefficient": "x : F(x), by coefficient",
+    "norm": "x : F(x), by norm",
+    "contribution": "x : F(x), by contribution",
     "scale": "coefficient of x",
     "stream_similarity": "cosine between streams",
     "effective_rank": "effective rank of the streams",
@@ -76,7 +77,6 @@ _WORDS = {
     "from_identity": "‖H − I‖",
     "weight": "weight in a block's input",
     "source": "source: 0 the input, else the block",
-    "block": "block",
     "update": "updates",
     "epoch": "epochs",
     "bin": "value",
@@ -84,10 +84,7 @@ _WORDS = {
     "self_attn": "self-attention",
     "encoder_attn": "encoder attention",
     "ffn": "feed-forward",
-    "layer1": "stage 1",
-    "layer2": "stage 2",
-    "layer3": "stage 3",
-    "layer4": "stage 4",
+    **{f"layer{number}": f"stage {number}" for number in range(1, 5)},
     "loss": "training loss",
     "gradient_norm": "norm of the whole gradient",
     "train_loss": "training loss",
@@ -104,24 +101,13 @@ _WORDS = {
     "memory": "memory kept, ×",
     "cosine": "cosine, untrained",
 }
-
-# these connections' lines look the same in every figure; others get the remaining styles
-_KNOWN = (
-    "1xskip+ln", "2rskip+ln", "sas", "2xskip", "1xskip", "0.5xskip", "2xskip+ln", "3rskip+ln", "highway", "wskip+ln",
-    "1xskip+bn",
-)  # fmt: skip
-_MARKS = 6  # number of markers on a line with many points
-_LINE, _HANDLE = 115, 8  # characters that fit below the panels, and the width of a line's sample in the legend
-
-
-# axis labels for quantities that share a panel
-_TOGETHER = {
-    **dict.fromkeys(("alpha", "beta", "gamma", "transform"), "mean of the gate"),
+_BOUNDED = {"alpha", "beta", "gamma", "transform"}  # between 0 and 1
+_TOGETHER = {  # labels for quantities that share a panel
+    **dict.fromkeys(_BOUNDED, "mean of the gate"),
     **dict.fromkeys(("x_rms", "f_rms", "y_rms"), "RMS"),
     **dict.fromkeys(("coefficient", "norm", "contribution"), "ratio of x to F(x)"),
 }
-_BOUNDED = {"alpha", "beta", "gamma", "transform"}  # between 0 and 1
-_LINEAR = _BOUNDED | {"similarity", "stream_similarity"}
+_LINEAR = _BOUNDED | {"similarity", "stream_similarity", "train_error", "test_error"}
 
 Drawn = tuple["Axes", Row, tuple[float, float, float, float]]  # a value, and its box: left, bottom, right, top
 Draw = Callable[["Figure", Chart], list[Drawn]]
@@ -157,12 +143,10 @@ def draw_chart(
     options: dict[str, Any] = {"figsize": (WIDTH, height), "layout": "constrained"}
     with plot_file(path, style=style, description=description, few_colours=True, **options) as figure:
         if title:
-            figure.suptitle(title, x=0.01, ha="left", weight="bold")
+            figure.suptitle(title, x=0.01, ha="left", weight="bold", wrap=True)
         if other:
-            values = other[1](figure, shown)
-        else:
-            values = (_draw_cells if shown.colour else _draw_lines)(figure, shown, places)
-    return figure, values
+            return figure, other[1](figure, shown)
+        return figure, (_draw_cells if shown.colour else _draw_lines)(figure, shown, places)
 
 
 Panel = list[Row]
@@ -170,19 +154,15 @@ Panel = list[Row]
 
 def _panels(shown: Chart) -> list[list[Panel]]:
     """The rows of each panel, by the figure's rows and columns. A single row of many panels is wrapped."""
-
-    def place(row: Row, keys: Iterable[str]) -> tuple[Any, ...]:
-        return tuple(row[key] for key in keys)
-
-    down = list(dict.fromkeys(place(row, shown.panels) for row in shown.rows))
-    across = list(dict.fromkeys(place(row, shown.columns) for row in shown.rows))
-    panels: dict[tuple[Any, Any], Panel] = {(d, a): [] for d in down for a in across}
+    panels: dict[Any, dict[Any, Panel]] = {}
     for row in shown.rows:
-        panels[place(row, shown.panels), place(row, shown.columns)].append(row)
-    grid = [[panels[d, a] for a in across] for d in down]
-    if len(grid) == 1 and len(across) > 3 and shown.columns != ("stage",):
-        width = {4: 2, 5: 3, 6: 3, 9: 3}.get(len(across), 4)
-        flat = grid[0] + [[] for _ in range(-len(across) % width)]
+        down, across = (tuple(row[key] for key in keys) for keys in (shown.panels, shown.columns))
+        panels.setdefault(down, {}).setdefault(across, []).append(row)
+    names = list(dict.fromkeys(across for line in panels.values() for across in line))
+    grid = [[line.get(across, []) for across in names] for line in panels.values()]
+    if len(grid) == 1 and len(names) > 3 and shown.columns != ("stage",):
+        width = math.ceil(math.sqrt(len(names)))
+        flat = grid[0] + [[] for _ in range(-len(names) % width)]
         grid = [flat[start : start + width] for start in range(0, len(flat), width)]
     return grid
 
@@ -194,21 +174,19 @@ def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
     names = list(dict.fromkeys(row[shown.line] for row in shown.rows))
     marked = list(dict.fromkeys(row[shown.marker] for row in shown.rows)) if shown.marker else []
     styles = _line_styles(names)
-    widths = [max(len({row[shown.x] for row in panel}) for panel in column) for column in zip(*grid, strict=True)]
+    widths = [1 + max(len({row[shown.x] for row in panel}) for panel in column) for column in zip(*grid, strict=True)]
     axes_grid = figure.subplots(
         len(grid), len(grid[0]), squeeze=False, sharey="row" if by_stage else "none",
-        width_ratios=[width + 1 for width in widths] if by_stage else None,
+        width_ratios=widths if by_stage else None,
     )  # fmt: skip
-    values: list[Drawn] = []
     for number, (axes_row, panels) in enumerate(zip(axes_grid, grid, strict=True)):
-        whole_row = [row for panel in panels for row in panel]
         for axes, panel in zip(axes_row, panels, strict=True):
             if not panel:
                 axes.set_axis_off()
                 continue
             for index, name in enumerate(names):
                 _draw_line(axes, shown, [row for row in panel if row[shown.line] == name], styles[name], index, marked)
-            sharing = whole_row if by_stage else panel  # one vertical axis
+            sharing = [row for each in panels for row in each] if by_stage else panel  # one vertical axis
             if _is_log(sharing):
                 axes.set_yscale("log")
                 label_decades(axes.yaxis, [row["value"] for row in sharing])
@@ -216,26 +194,23 @@ def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
                 axes.set_ylim(-0.03, 1.03)
             axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=3))
             _label_panel(axes, shown, grid, number, panel)
-            values += [(axes, row, (row[shown.x], row[shown.y]) * 2) for row in panel]
     _draw_legends(figure, styles, marked, rows=len(grid))
-    return values
+    drawn = zip(axes_grid.flat, (panel for panels in grid for panel in panels), strict=True)
+    return [(axes, row, (row[shown.x], row[shown.y]) * 2) for axes, panel in drawn for row in panel]
 
 
 def _draw_legends(figure: Figure, styles: dict[Any, dict[str, Any]], marked: Sequence[Any], *, rows: int) -> None:
     """Places the legend outside the panels: below them, or at the side if there are many lines and rows of panels."""
     from matplotlib.lines import Line2D
 
-    def lines(labels: Iterable[Any], style: Callable[[Any], dict[str, Any]]) -> list[Line2D]:
-        return [Line2D([], [], label=word(label).removeprefix(RATIO), **style(label)) for label in labels]
-
-    names = lines(styles, lambda name: styles[name] | ({"marker": ""} if marked else {}))
-    handles = names + lines(
-        marked, lambda name: {"color": "0.3", "linestyle": "", "marker": MARKERS[marked.index(name)]}
-    )
-    if len(names) > 5 and (rows > 1 or marked):
+    shown = [(name, style | ({"marker": ""} if marked else {})) for name, style in styles.items()]
+    shown += [(name, {"color": "0.3", "linestyle": "", "marker": MARKERS[at]}) for at, name in enumerate(marked)]
+    labels = [word(name).removeprefix("x : F(x), ") for name, _ in shown]
+    handles = [Line2D([], [], label=label, **style) for label, (_, style) in zip(labels, shown, strict=True)]
+    if len(styles) > 5 and (rows > 1 or marked):
         figure.legend(handles=handles, loc="outside right center")
     elif len(handles) > 1:
-        longest = max(len(str(line.get_label())) for line in handles) + _HANDLE
+        longest = max(map(len, labels)) + _HANDLE
         figure.legend(handles=handles, loc="outside lower center", ncols=max(1, min(5, _LINE // longest)))
 
 
@@ -260,16 +235,11 @@ def _draw_line(axes: Axes, shown: Chart, rows: Panel, style: dict[str, Any], ind
         x, y = ([row[key] for row in points] for key in (shown.x, shown.y))
         if MEAN in seeds and seed != MEAN:
             axes.plot(x, y, color=style["color"], linewidth=0.5, alpha=0.55)
-            continue
-        if marked:
+        elif marked:
             axes.plot(x, y, color=style["color"], linestyle=style["linestyle"], linewidth=1)
-            for number, name in enumerate(marked):
+            for marker, name in zip(MARKERS, marked, strict=False):
                 at = [place for place, row in enumerate(points) if row[shown.marker] == name]
-                if at:
-                    axes.plot(
-                        [x[place] for place in at], [y[place] for place in at], color=style["color"],
-                        linestyle="", marker=MARKERS[number],
-                    )  # fmt: skip
+                axes.plot(x, y, color=style["color"], linestyle="", marker=marker, markevery=at)
         else:
             step = max(1, -(-len(x) // _MARKS))
             axes.plot(x, y, markevery=(index * step // 3 % step, step), **style)
@@ -279,10 +249,9 @@ def _draw_line(axes: Axes, shown: Chart, rows: Panel, style: dict[str, Any], ind
 
 
 def _is_log(rows: Sequence[Row]) -> bool:
-    if all(row["quantity"] in _LINEAR or row["quantity"].endswith("_error") for row in rows):
-        return False
     values = [row["value"] for row in rows]
-    return min(values) > 0 and max(values) > DECADE * min(values)
+    linear = all(row["quantity"] in _LINEAR or row["quantity"].endswith("_error") for row in rows)
+    return not linear and spans_decade(values)
 
 
 def _label_panel(axes: Axes, shown: Chart, grid: list[list[Panel]], number: int, panel: Panel) -> None:
@@ -291,26 +260,22 @@ def _label_panel(axes: Axes, shown: Chart, grid: list[list[Panel]], number: int,
     :param number: number of the panel's row.
     """
     column = next(place for place, each in enumerate(grid[number]) if each is panel)
-    bottom = number + 1 == len(grid) or not grid[number + 1][column]
-    broken = len({tuple(row[key] for key in shown.panels) for row in shown.rows}) == 1  # a row of panels, in several
-
-    def said(key: str) -> str:
-        return named(key, panel[0][key])
-
     differing = {key for key in (*shown.columns, *shown.panels) if len({row[key] for row in shown.rows}) > 1}
-    if number == 0 or broken or "quantity" in shown.columns:
-        names = [said(key) for key in shown.columns if key in differing or key == shown.columns[0]]
+    said = {key: named(key, panel[0][key]) for key in (*shown.columns, *shown.panels)}
+    wrapped = differing.isdisjoint(shown.panels)  # a row of panels, in several
+    if number == 0 or wrapped or "quantity" in shown.columns:
+        names = [said[key] for key in shown.columns if key in differing or key == shown.columns[0]]
         axes.set_title(", ".join(names), pad=14 if shown.kind == "histogram" else None)
-    if bottom:
+    if number + 1 == len(grid) or not grid[number + 1][column]:
         axes.set_xlabel(word(shown.x))
         axes.tick_params(labelbottom=True)
     if column == 0:
-        what = [said(key) for key in shown.panels if key in differing and key != "quantity"]
+        what = [said[key] for key in shown.panels if key in differing and key != "quantity"]
         if shown.colour:
             stages = dict.fromkeys(word(row["stage"]) for row in panel)
             what.append(f"block ({' | '.join(stages)})" if shown.y == "block" else word(shown.y))
         elif "quantity" in shown.panels:
-            what.insert(0, said("quantity"))
+            what.insert(0, said["quantity"])
         elif shown.line == "quantity":
             what.insert(0, _TOGETHER.get(panel[0]["quantity"], ""))
         axes.set_ylabel("\n".join(what))
@@ -318,76 +283,75 @@ def _label_panel(axes: Axes, shown: Chart, grid: list[list[Panel]], number: int,
 
 def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[Drawn]:
     """Heat maps. The panels of a quantity share a colour scale, which is logarithmic if values span over a decade."""
+    import numpy as np
     from matplotlib.colors import LogNorm, Normalize, PowerNorm
     from matplotlib.ticker import MaxNLocator
 
     axes_grid = figure.subplots(len(grid), len(grid[0]), squeeze=False, sharex="col", sharey="row")
+    is_histogram = shown.kind == "histogram"
     drawn_values: list[Drawn] = []
     for number, (axes_row, panels) in enumerate(zip(axes_grid, grid, strict=True)):
         quantity = next(panel for panel in panels if panel)[0]["quantity"]
-        rows = [row for row in shown.rows if shown.kind == "histogram" or row["quantity"] == quantity]
+        rows = [row for row in shown.rows if is_histogram or row["quantity"] == quantity]
         values = [row[shown.colour] for row in rows]
         norm: Normalize
-        if shown.kind == "histogram":
+        if is_histogram:
             norm = PowerNorm(0.5, vmin=0, vmax=max(values))  # keeps a few per cent visible next to 100
         elif _is_log(rows):
             norm = LogNorm(min(values), max(values))
         else:
             norm = Normalize(*((0, 1) if all(row["quantity"] in _BOUNDED for row in rows) else ()))
-        drawn = None
         for axes, panel in zip(axes_row, panels, strict=True):
             if not panel:
                 axes.set_axis_off()
                 continue
             x, y = (sorted({row[key] for row in panel}) for key in (shown.x, shown.y))
+            x_edges, y_edges = _edges(x), np.linspace(0, 1, len(y) + 1) if is_histogram else _edges(y)
             cells = np.full((len(y), len(x)), np.nan)
             for row in panel:
-                cells[y.index(row[shown.y]), x.index(row[shown.x])] = row[shown.colour]
-            x_edges, y_edges = _edges(x), np.linspace(0, 1, len(y) + 1) if shown.kind == "histogram" else _edges(y)
-            for row in panel:
                 at, up = x.index(row[shown.x]), y.index(row[shown.y])
+                cells[up, at] = row[shown.colour]
                 drawn_values.append((axes, row, (x_edges[at], y_edges[up], x_edges[at + 1], y_edges[up + 1])))
             axes.set_facecolor("0.75")  # cells without a value
-            drawn = axes.pcolormesh(
-                x_edges, y_edges, cells, norm=norm, rasterized=True,
-                cmap="Blues" if shown.kind == "histogram" else COLOUR_MAP,
-            )  # fmt: skip
+            colours = "Blues" if is_histogram else COLOUR_MAP
+            drawn = axes.pcolormesh(x_edges, y_edges, cells, norm=norm, rasterized=True, cmap=colours)
             axes.grid(False)
             _mark_stages(axes, shown, panel)
             axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
             if shown.y in ("block", "source"):
                 axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
             _label_panel(axes, shown, grid, number, panel)
-        if drawn is not None:
-            label = word("share") if shown.kind == "histogram" else word(quantity)
-            scale = figure.colorbar(drawn, ax=list(axes_row), label=label, pad=0.01, aspect=12)
-            if isinstance(norm, LogNorm):
-                label_decades(scale.ax.yaxis, values)
+        label = word("share" if is_histogram else quantity)
+        scale = figure.colorbar(drawn, ax=list(axes_row), label=label, pad=0.01, aspect=12)
+        if isinstance(norm, LogNorm):
+            label_decades(scale.ax.yaxis, values)
     return drawn_values
 
 
-def _edges(places: Sequence[float]) -> np.ndarray:
+def _edges(places: Sequence[float]) -> list[float]:
     """The edges of cells: halfway between neighbouring places, and symmetrically outside the first and last one."""
     middles = [(a + b) / 2 for a, b in zip(places, places[1:], strict=False)]
     first, last = (middles[0], middles[-1]) if middles else (places[0] + 0.5, places[0] - 0.5)
-    return np.array([2 * places[0] - first, *middles, 2 * places[-1] - last])
+    return [2 * places[0] - first, *middles, 2 * places[-1] - last]
 
 
 def _mark_stages(axes: Axes, shown: Chart, panel: Panel) -> None:
     """Draws a line between the blocks of two stages and, along a horizontal axis, the names of the stages."""
-    stages = {row["block"]: row["stage"] for row in panel}
-    blocks = sorted(stages)
-    if shown.x == "block":
-        for stage in dict.fromkeys(stages.values()):
-            middle = np.mean([block for block in blocks if stages[block] == stage])
+    stages: dict[str, list[int]] = {}
+    for row in sorted(panel, key=lambda row: row["block"]):
+        stages.setdefault(row["stage"], []).append(row["block"])
+    before = 0
+    for stage, blocks in stages.items():
+        if shown.x == "block":
+            place: Any = (fmean(dict.fromkeys(blocks)), 1)
             axes.annotate(
-                word(stage), (float(middle), 1), xycoords=("data", "axes fraction"), xytext=(0, 2),
-                textcoords="offset points", ha="center", fontsize=7,
+                word(stage), place, xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
+                ha="center", fontsize=7,
             )  # fmt: skip
-    for before, after in zip(blocks, blocks[1:], strict=False):
-        if stages[before] != stages[after]:
+        if before:
             line = axes.axvline if shown.x == "block" else axes.axhline
-            line((before + after) / 2, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
+            line((before + blocks[0]) / 2, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
+        before = blocks[-1]
 
 
 def named(key: str, value: Any) -> str:
@@ -395,7 +359,12 @@ def named(key: str, value: Any) -> str:
 
 
 def word(value: Any) -> str:
-    return _WORDS.get(value, str(value))
+    return WORDS.get(value, str(value))
+
+
+def spans_decade(values: Sequence[float]) -> bool:
+    """Whether positive values span a factor above 10, for a logarithmic scale."""
+    return min(values) > 0 and max(values) > 10 * min(values)
 
 
 def label_decades(axis: Axis, values: Sequence[float]) -> None:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import msgspec
 
 from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
+from rskip.records import Record
 from rskip.settings.check import check
 
 DIGITS = 5  # significant digits to keep: machines differ in later ones
@@ -72,3 +73,36 @@ def plain_value(value: Value) -> Value:
     if not isinstance(value, float):
         return value
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+
+
+def learning_curves(records: Iterable[Record]) -> Measurement:
+    """Learning curves from run records. `model` is the run's name, `update` counts optimiser steps; None is absent.
+
+    :raises ValueError: no record has a curve.
+    """
+    rows = [
+        {"model": record.run, "seed": record.seed, "epoch": None, "update": entry.get("iteration")}
+        | {key: value for key, value in entry.items() if key != "iteration"}
+        for record in records
+        for entry in record.curve
+    ]
+    if not rows:
+        raise ValueError("no record has a learning curve: expected a record with one entry per epoch")
+    return Measurement(analysis="curves", conditions={}, rows=_with_all_keys(rows))
+
+
+def joined(measurements: Sequence[Measurement]) -> Measurement:
+    """Joins measurements of one analysis. The result keeps only the conditions that all of them share."""
+    first = measurements[0]
+    conditions = {
+        key: value
+        for key, value in first.conditions.items()
+        if all(each.conditions.get(key) == value for each in measurements)
+    }
+    rows = _with_all_keys([row for each in measurements for row in each.rows])
+    return Measurement(analysis=first.analysis, conditions=conditions, rows=rows)
+
+
+def _with_all_keys(rows: Sequence[Mapping[str, Value]]) -> list[dict[str, Value]]:
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    return [{key: row.get(key) for key in keys} for row in rows]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rskip.analysis.charts import View, chart, joined, learning_curves
+from rskip.analysis.charts import View, chart
 from rskip.analysis.figures import draw
-from rskip.analysis.measurement import Measurement
+from rskip.analysis.measurement import Measurement, joined, learning_curves
 from rskip.records import Record
 from rskip.settings.errors import SettingError
 

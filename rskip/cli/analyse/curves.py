@@ -12,7 +12,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rskip.analysis.charts import View, chart, learning_curves
+from rskip.analysis.charts import View, chart
+from rskip.analysis.measurement import learning_curves
 from rskip.cli.analyse import write
 from rskip.experiments.recipe import results_folder
 from rskip.machine.terminal import columns
