@@ -64,9 +64,7 @@ def run(args: argparse.Namespace) -> None:
         return
 
     # need the extra `translation`, which a model doesn't
-    from rskip.corpora.inspection import inspect_data
-    from rskip.corpora.inspection.plot import draw
-    from rskip.corpora.inspection.text_form import text_form
+    from rskip.corpora.inspection import draw, inspect_data, text_form
 
     refuse_flags({"--dictionaries": args.dictionaries}, f"is only for a model, but {args.data} is data")
     for name in ("examples", "lopsided"):
@@ -79,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(inspection.statistics, indent=2, ensure_ascii=False))
     else:
-        print(text_form(inspection), end="")
+        print(text_form(inspection.statistics), end="")
 
 
 def is_model(path: Path) -> bool:

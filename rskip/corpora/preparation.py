@@ -32,7 +32,6 @@ from rskip.corpora.record import (
 )
 from rskip.corpora.splits import SplitText, split_texts
 from rskip.corpora.stages import (
-    AGAIN,
     CLEANED,
     DICTIONARY,
     Setting,
@@ -203,8 +202,9 @@ def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, 
         for split in splits:
             segment_held_out(setting, pipeline, split)
         segment(setting, words, pipeline)
-    shutil.rmtree(work / "words", ignore_errors=True)
-    sentences = read_state(work / _TOKENISED, dict[str, Whole], advice=AGAIN)
+    for name in ("words", "tokens"):
+        shutil.rmtree(work / name, ignore_errors=True)
+    sentences = read_state(work / _TOKENISED, dict[str, Whole], advice="remove its folder to prepare the corpus again")
     report = CleaningReport.read(work / CLEANED)
     held_out = {split: sentences[split] for split in splits}
     for number, folder in enumerate(shard_folders(result, shards)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rskip.corpora.inspection.binarised import find_data
+from rskip.corpora.binarised import find_data
 from rskip.corpora.record import (
     RECORD_FILE,
     TranslationRecord,

@@ -6,7 +6,6 @@ number of workers does not change them.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -18,26 +17,19 @@ from typing import Any
 
 import msgspec
 
-from rskip.corpora.cleaning import (
-    DUPLICATE,
-    CleaningReport,
-    PairCleaner,
-    clean_sentence,
-    find_duplicates,
-    pair_digest,
-)
+from rskip.corpora.cleaning import CleaningReport, PairCleaner
+from rskip.corpora.cleaning.pairs import DUPLICATE, find_duplicates, pair_digest
+from rskip.corpora.cleaning.report import LEFT_IN, PAIRS, SOURCE_HELD_OUT, TARGET_HELD_OUT
+from rskip.corpora.cleaning.sentence import clean_sentence
 from rskip.corpora.corpus import CleaningOptions, Pair
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.record import write_json
 from rskip.corpora.splits import SplitText, read_blocks
 from rskip.extras import extra
-from rskip.files.resumable import write_all
-from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
 from rskip.machine.progress import Progress
 from rskip.machine.workers import in_order
 from rskip.settings.errors import SettingError
-from rskip.settings.kinds import Whole
 from rskip.text.dictionary import BOS, EOS, PAD, UNK
 from rskip.text.pipeline import LanguageText, TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding, Subwords, subwords_class
@@ -47,9 +39,7 @@ with extra("translation", what="a corpus of text"):
     import numpy as np
     from numpy.typing import NDArray
 
-AGAIN = "remove its folder to prepare the corpus again"
 CLEANED, DICTIONARY = "cleaned.json", "dict.txt"
-_BLOCKS, _DIGESTS = "words/blocks.jsonl", "words/digests"
 SPECIAL_TOKENS = (BOS, PAD, EOS, UNK)
 PADDED_TO = 8
 
@@ -93,78 +83,57 @@ class Setting:
         return [self.work / folder / f"{name}.{language}" for language in self.languages]
 
 
-class Block(msgspec.Struct, frozen=True):
-    """A block of pairs that a stage has written.
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stage made of a block of pairs.
 
-    :param ends: bytes of each file of the stage up to its end.
+    :param contents: its lines for each file of the stage.
     :param size: its number of pairs after the stage.
+    :param counts: the counts of its report, or of its tokens.
     :param text: the name of its text.
-    :param found: what the stage found in it: its report, or the counts of its tokens.
+    :param examples: a dropped pair for each reason.
     """
 
-    ends: list[Whole]
-    size: Whole
-    text: str
-    found: dict[str, Any]
+    contents: list[bytes]
+    size: int
+    counts: dict[str, int]
+    text: str = ""
+    examples: dict[str, Pair] = {}
 
 
-class BlockFiles:
-    """Files to which a stage adds block by block. A killed stage resumes after the last block that is complete.
+def run_blocks(
+    name: str, folder: Path, job: Callable[[Any], Block], tasks: Iterable[Any], sizes: Sequence[int], workers: int
+) -> list[Path]:
+    """Runs the job for each block in worker processes, and keeps each result in a file. Returns the files, in order.
 
-    :param journal: the file with a line per block.
-    :param take: called with each block, also with those of earlier runs.
+    Blocks whose files exist are not repeated. The progress is shown in pairs.
+
+    :param tasks: the arguments of the job, for all blocks.
+    :param sizes: number of pairs in each task.
     """
-
-    def __init__(
-        self, journal: Path, paths: Sequence[Path], *, take: Callable[[Block], object] = lambda block: None
-    ) -> None:
-        self.journal, self.paths, self.take, self.done = journal, paths, take, 0
-        self._ends, end = [0] * len(paths), 0
-        for path in (journal, *paths):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
-        for block, position in read_state_lines(journal, Block, advice=AGAIN):
-            self._ends, self.done, end = block.ends, self.done + 1, position
-            take(block)
-        for path, size in zip((journal, *paths), (end, *self._ends), strict=True):
-            os.truncate(path, size)
-
-    def add(self, contents: Sequence[bytes], size: int, text: str, found: Mapping[str, Any]) -> None:
-        """Adds a block: its content for each file, and the other values of `Block`."""
-        self._ends = [end + len(content) for end, content in zip(self._ends, contents, strict=True)]
-        block = Block(self._ends, size, text, dict(found))
-        for path, content in zip((*self.paths, self.journal), (*contents, state_line(block).encode()), strict=True):
-            with path.open("ab", buffering=0) as file:
-                write_all(file.fileno(), content, path)
-                os.fsync(file.fileno())
-        self.take(block)
-
-    def run(
-        self, name: str, job: Callable[[Any], tuple[Any, ...]], tasks: Iterable[Any], sizes: Sequence[int], workers: int
-    ) -> None:
-        """Runs the job for each missing block in worker processes, and shows the progress in pairs.
-
-        :param job: returns the arguments of `add`.
-        :param tasks: the arguments of the job, for all blocks.
-        :param sizes: number of pairs in each task.
-        """
-        left = sizes[self.done :]
-        if not left:
-            return
-        total, workers = sum(sizes), min(workers, len(left))
+    files = [folder / f"block{number:06}" for number in range(len(sizes))]
+    done = next((number for number, path in enumerate(files) if not path.exists()), len(files))
+    if left := sizes[done:]:
+        total = sum(sizes)
         with (
             Progress(name, total=total, done=total - sum(left), unit=" pairs", log=30.0) as bar,
-            closing(in_order(job, islice(tasks, self.done, None), workers=workers)) as results,
+            closing(in_order(job, islice(tasks, done, None), workers=min(workers, len(left)))) as results,
         ):
-            for size, result in zip(left, results, strict=True):
-                self.add(*result)
+            for path, size, result in zip(files[done:], left, results, strict=True):
+                with atomic_file(path) as temporary:
+                    temporary.write_bytes(msgspec.msgpack.encode(result))
                 bar.update(size)
+    return files
+
+
+def _read_block(path: Path) -> Block:
+    return msgspec.msgpack.decode(path.read_bytes(), type=Block)
 
 
 def tokenise(setting: Setting, texts: Sequence[SplitText], counts: Sequence[int]) -> None:
-    """Writes reference/, and words/ with the words of all splits and the digests of the pairs of train.
+    """Writes reference/, and words/ with the words of valid and test and the blocks of train.
 
-    Pairs of train that cleaning drops are left out, but not duplicates.
+    A block holds the words of both sides and the digests of the pairs. Pairs that cleaning drops are left out, but not
+    duplicates.
 
     :param counts: number of pairs of each text.
     """
@@ -176,8 +145,7 @@ def tokenise(setting: Setting, texts: Sequence[SplitText], counts: Sequence[int]
     tokeniser = PairTokeniser(setting.config, tokenised=setting.tokenised)
     pairs = (tokeniser.cleaned_words(pair, setting.cleaning) for pair in _pairs(texts, held_out))
     job = Tokenise(setting, held_out=frozenset(pairs) if setting.cleaning != CleaningOptions() else None)
-    files = BlockFiles(setting.work / _BLOCKS, [*setting.sides("words", "train"), setting.work / _DIGESTS])
-    files.run("tokenise", job, tasks, sizes, setting.workers)
+    run_blocks("tokenise", setting.work / "words", job, tasks, sizes, setting.workers)
 
 
 def _tokenise_held_out(setting: Setting, texts: Sequence[SplitText], split: str) -> None:
@@ -258,11 +226,11 @@ class Tokenise:
         held_out = self.held_out or frozenset()
         return PairCleaner(self.setting.cleaning, languages=self.setting.languages, held_out=held_out)
 
-    def __call__(self, task: tuple[SplitText, int, list[Pair]]) -> tuple[list[bytes], int, str, dict[str, Any]]:
+    def __call__(self, task: tuple[SplitText, int, list[Pair]]) -> Block:
         """:raises ValueError: a pair can't be tokenised. The error names file and sentence."""
         text, first, pairs = task
         cleaning = self.setting.cleaning
-        report = CleaningReport.of(cleaning)
+        counts, examples = Counter({PAIRS: len(pairs)}), dict[str, Pair]()
         kept: list[Pair] = []
         tokeniser, cleaner = self._tokeniser, self._cleaner
         for number, pair in enumerate(pairs, start=first):
@@ -272,20 +240,18 @@ class Tokenise:
                 raise  # the sentence is not the cause
             except Exception as error:
                 raise ValueError(f"{text.sides[0]}: sentence {number} can't be tokenised: {error!r}") from error
-            reason = cleaner.reason(words)
-            report.count(
-                text.name,
-                reason,
-                held_out_sides=(False, False) if reason else cleaner.held_out_sides(words),
-                left_in=None if cleaning.leaks or self.held_out is None else words in self.held_out,
-            )
-            if reason is None:
-                kept.append(words)
-            else:
-                report.show(reason, pair)
+            if reason := cleaner.reason(words):
+                counts[reason] += 1
+                examples.setdefault(reason, pair)
+                continue
+            kept.append(words)
+            for name, held_out in zip((SOURCE_HELD_OUT, TARGET_HELD_OUT), cleaner.held_out_sides(words), strict=True):
+                counts[name] += held_out
+            if not cleaning.leaks and self.held_out is not None:
+                counts[LEFT_IN] += words in self.held_out
         digests = b"".join(map(pair_digest, kept)) if cleaning.duplicates else b""
         sides = [_joined([pair[side] for pair in kept]) for side in (0, 1)]
-        return [*sides, digests], len(kept), text.name, report.to_dict()
+        return Block(contents=[*sides, digests], size=len(kept), counts=counts, text=text.name, examples=examples)
 
 
 def _joined(lines: Sequence[str]) -> bytes:
@@ -296,11 +262,12 @@ def _joined(lines: Sequence[str]) -> bytes:
 class KeptWords:
     """The words of train without duplicates.
 
+    :param files: the blocks that `tokenise` made.
     :param sizes: number of pairs in each block, with duplicates.
     :param duplicates: the rows of the duplicates in train, ascending, from 0.
     """
 
-    setting: Setting
+    files: list[Path]
     sizes: list[int]
     duplicates: NDArray[np.int64]
 
@@ -310,16 +277,15 @@ class KeptWords:
     def blocks(self) -> Iterator[tuple[list[str], list[str]]]:
         """The source and target lines of each block, without line ends."""
         start = 0
-        with ExitStack() as stack:
+        for path, size in zip(self.files, self.sizes, strict=True):
+            first, last = np.searchsorted(self.duplicates, (start, start + size))
+            dropped = set((self.duplicates[first:last] - start).tolist())
+            start += size
             source, target = (
-                stack.enter_context(path.open(encoding="utf-8", newline="\n"))
-                for path in self.setting.sides("words", "train")
+                [line for row, line in enumerate(_lines(content)) if row not in dropped]
+                for content in _read_block(path).contents[:2]
             )
-            for size in self.sizes:
-                first, last = np.searchsorted(self.duplicates, (start, start + size))
-                dropped = set((self.duplicates[first:last] - start).tolist())
-                start += size
-                yield _rows(islice(source, size), dropped), _rows(islice(target, size), dropped)
+            yield source, target
 
     def sample(self, step: int) -> Iterator[tuple[list[str], list[str]]]:
         """The blocks with only every `step`-th remaining pair."""
@@ -330,28 +296,32 @@ class KeptWords:
             yield source[first::step], target[first::step]
 
 
-def _rows(lines: Iterable[str], dropped: set[int]) -> list[str]:
-    return [line.removesuffix("\n") for row, line in enumerate(lines) if row not in dropped]
+def _lines(content: bytes) -> list[str]:
+    return content.decode().split("\n")[:-1]
 
 
 def deduplicate(setting: Setting) -> KeptWords:
     """Drops every pair that equals an earlier one, and writes the report of all dropped pairs to CLEANED."""
-    blocks = [block for block, _ in read_state_lines(setting.work / _BLOCKS, Block, advice=AGAIN, finished=True)]
-    duplicates = find_duplicates(setting.work / _DIGESTS)  # of an empty file without options.duplicates
-    words = KeptWords(setting, [block.size for block in blocks], duplicates)
-    total = sum((CleaningReport.from_dict(block.found) for block in blocks), CleaningReport.of(setting.cleaning))
+    report, texts, sizes, digests = CleaningReport.of(setting.cleaning), list[str](), list[int](), bytearray()
+    files = sorted((setting.work / "words").glob("block*"))
+    for block in map(_read_block, files):
+        report.add(block.text, block.counts, block.examples)
+        texts.append(block.text)
+        sizes.append(block.size)
+        digests += block.contents[2]  # nothing without options.duplicates
+    duplicates = find_duplicates(digests)
+    words = KeptWords(files, sizes, duplicates)
     if not len(words):
-        raise ValueError(f"no training pairs are left: cleaning dropped all {total.pairs():,} pairs")
-    ends = np.cumsum(words.sizes)
-    for block, dropped in zip(blocks, np.diff(np.searchsorted(duplicates, ends), prepend=0).tolist(), strict=True):
-        total.drop_duplicates(block.text, dropped)
+        raise ValueError(f"no training pairs are left: cleaning dropped all {report.total[PAIRS]:,} pairs")
+    ends = np.cumsum(sizes)
+    for text, dropped in zip(texts, np.diff(np.searchsorted(duplicates, ends), prepend=0).tolist(), strict=True):
+        report.add(text, {DUPLICATE: dropped})
     if len(duplicates):
-        sides = []
-        for path in setting.sides("words", "train"):
-            with path.open(encoding="utf-8", newline="\n") as lines:
-                sides.append(next(islice(lines, int(duplicates[0]), None)))
-        total.show(DUPLICATE, (sides[0], sides[1]))
-    write_json(setting.work / CLEANED, total.to_dict())
+        number = int(np.searchsorted(ends, duplicates[0], side="right"))
+        row = int(duplicates[0] - ends[number])  # from the block's end
+        source, target = (_lines(content)[row] for content in _read_block(files[number]).contents[:2])
+        report.add(texts[number], {}, {DUPLICATE: (source, target)})
+    write_json(setting.work / CLEANED, report.to_dict())
     return words
 
 
@@ -398,12 +368,19 @@ def segment(setting: Setting, words: KeptWords, pipeline: TextPipeline) -> None:
     if setting.options.subwords == "sentencepiece-bytes":
         pieces: Any = pipeline.subwords
         counts.update(dict.fromkeys(pieces.units(), 0))
-    paths = [path for shard in range(shards) for path in setting.sides(f"texts/shard{shard + 1}", "train")]
-    files = BlockFiles(setting.texts / "blocks.jsonl", paths, take=lambda block: counts.update(block.found))
     ends = np.cumsum(words.sizes)
     starts = [0, *(ends - np.searchsorted(words.duplicates, ends)).tolist()]  # without duplicates
-    tasks = zip(count(), starts, words.blocks(), strict=False)
-    files.run("segment", Segment(setting), tasks, np.diff(starts).tolist(), setting.workers)
+    tasks, sizes = zip(count(), starts, words.blocks(), strict=False), np.diff(starts).tolist()
+    made = run_blocks("segment", setting.work / "tokens", Segment(setting), tasks, sizes, setting.workers)
+    with ExitStack() as stack:
+        files = []
+        for path in (path for shard in range(shards) for path in setting.sides(f"texts/shard{shard + 1}", "train")):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.append(stack.enter_context(path.open("wb")))
+        for block in map(_read_block, made):
+            counts.update(block.counts)
+            for file, content in zip(files, block.contents, strict=True):
+                file.write(content)
     with atomic_file(setting.texts / DICTIONARY) as temporary:
         lines = [f"{token} {count}" for token, count in dictionary_entries(counts)]
         temporary.write_bytes(_joined(lines))
@@ -422,7 +399,7 @@ class Segment:
     def _pipeline(self) -> TextPipeline:
         return TextPipeline.load(self.setting.work / "text")
 
-    def __call__(self, task: tuple[int, int, Sequence[list[str]]]) -> tuple[list[bytes], int, str, Counter[str]]:
+    def __call__(self, task: tuple[int, int, Sequence[list[str]]]) -> Block:
         number, start, sides = task
         options = self.setting.options
         subwords: Any = self._pipeline.subwords
@@ -435,7 +412,7 @@ class Segment:
             counts.update(line.split())
         shards = options.shards
         contents = [_joined(lines[(n - start) % shards :: shards]) for n in range(shards) for lines in tokens]
-        return contents, len(tokens[0]), "", counts
+        return Block(contents=contents, size=len(tokens[0]), counts=counts)
 
 
 def segment_held_out(setting: Setting, pipeline: TextPipeline, split: str) -> None:

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rskip.corpora.inspection.binarised import MmapSentences
+from rskip.corpora.binarised import MmapSentences
 from rskip.corpora.record import CorpusRecord, damage, describe_made, made_record, read_corpus_record
 from rskip.extras import extra
 from rskip.language_modeling.tokens import DICTIONARY, TextTokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rskip.corpora.inspection.binarised import MmapSentences
+from rskip.corpora.binarised import MmapSentences
 from rskip.corpora.prepared import PreparedPairs
 from rskip.extras import extra
 from rskip.text.dictionary import Dictionary

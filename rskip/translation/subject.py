@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from rskip.checkpoint import build_transformer, read_checkpoint
 from rskip.checkpoint.translation import check_translates
 from rskip.connections import ConnectionSpec
-from rskip.corpora.inspection import DataFolder, MmapSentences, find_data
+from rskip.corpora.binarised import DataFolder, MmapSentences, find_data
 from rskip.settings.errors import SettingError, errors_about
 from rskip.tasks.subject import Batch, Conditions, Subject
 from rskip.text import Dictionary

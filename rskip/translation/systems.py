@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from rskip.corpora.inspection.binarised import MmapSentences, find_data
+from rskip.corpora.binarised import MmapSentences, find_data
 from rskip.corpora.record import RECORD_FILE
 from rskip.text import TextPipeline
 from rskip.translation.compound_split import LANGUAGE

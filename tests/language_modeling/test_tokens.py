@@ -9,7 +9,7 @@ import pytest
 
 from rskip.cli.main import main
 from rskip.corpora import TEXT_CORPORA
-from rskip.corpora.inspection.binarised import MmapSentences
+from rskip.corpora.binarised import MmapSentences
 from rskip.corpora.record import OutputError
 from rskip.language_modeling.data import load_data
 from rskip.language_modeling.preparation import TextOptions, prepare_text, read_parts

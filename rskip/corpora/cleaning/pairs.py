@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
 
 from rskip.corpora.cleaning.languages import check_languages, mismatch
 from rskip.corpora.corpus import CleaningOptions, Pair
+from rskip.extras import extra
 from rskip.files.text_lines import is_blank
+
+with extra("translation", what="a corpus of text"):
+    import numpy as np
+    from numpy.typing import NDArray
 
 EMPTY = "empty"
 TOO_LONG = "too long"
@@ -87,3 +93,24 @@ class PairCleaner:
 
 def _length(words: str) -> int:
     return words.count(" ") + 1 if words else 0
+
+
+def pair_digest(words: Pair) -> bytes:
+    """The pair's digest of 8 bytes (BLAKE2b). Among 36 million pairs, the probability that two share one is 0.00004.
+
+    :param words: both sides, without line feeds.
+    """
+    return hashlib.blake2b("\n".join(words).encode(), digest_size=8).digest()
+
+
+def find_duplicates(digests: bytes | bytearray) -> NDArray[np.int64]:
+    """The rows of every pair that equals an earlier one, ascending, from 0.
+
+    It sorts the digests in memory, which takes 24 bytes per pair.
+
+    :param digests: the `pair_digest` of each pair.
+    """
+    found = np.frombuffer(digests, dtype="<u8")
+    order = np.argsort(found, kind="stable")  # equal digests stay in the order of their pairs
+    found = found[order]
+    return np.sort(order[1:][found[1:] == found[:-1]])

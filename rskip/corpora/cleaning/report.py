@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from rskip.corpora.cleaning.pairs import DUPLICATE, LEAK, REASONS, checked_reasons
-from rskip.corpora.corpus import CleaningOptions, Pair
+from rskip.corpora.cleaning.pairs import DUPLICATE, LEAK, checked_reasons
+from rskip.corpora.corpus import CleaningOptions
 from rskip.files.state import read_state
 from rskip.machine.terminal import columns
 from rskip.settings.kinds import Whole
@@ -36,13 +36,11 @@ class _Content(TypedDict):
 class CleaningReport:
     """Numbers of pairs of each text: all, dropped by reason (with an example), and remaining.
 
-    Reports of parts are added up with `+`, in any order. Of two examples the left one is used. It can be pickled.
-
-    :param reasons: the reasons that are checked. Reports with other reasons can't be added.
+    :param reasons: the reasons that are checked.
     """
 
-    def __init__(self, reasons: Collection[str]) -> None:
-        self.reasons = tuple(reason for reason in REASONS if reason in reasons)
+    def __init__(self, reasons: Sequence[str]) -> None:
+        self.reasons = tuple(reasons)
         self._texts: dict[str, Counter[str]] = {}
         self._examples: dict[str, list[str]] = {}
 
@@ -51,68 +49,32 @@ class CleaningReport:
         """An empty report for these options."""
         return cls(checked_reasons(options))
 
-    def count(
-        self,
-        text: str,
-        reason: str | None,
-        *,
-        pairs: int = 1,
-        held_out_sides: tuple[bool, bool] = (False, False),
-        left_in: bool | None = None,
+    def add(
+        self, text: str, counts: Mapping[str, int], examples: Mapping[str, Sequence[str]] | None = None
     ) -> None:
-        """Counts pairs of a text.
+        """Adds counts of a text.
 
         :param text: its name, such as "europarl-v7".
-        :param reason: the reason for dropping them; None: they stay.
-        :param held_out_sides: whether their source and their target are in valid or test. Only remaining pairs count.
-        :param left_in: whether the pairs themselves are in valid or test, if such pairs aren't dropped. Only remaining
-            pairs count. None: not checked.
+        :param counts: the numbers of its PAIRS, of those dropped for each reason, and of those that stay although the
+            source, the target or (if these pairs aren't dropped) both are in valid or test.
+        :param examples: a dropped pair for each reason. The first one that is added is used.
         """
-        counts = self._texts.setdefault(text, Counter())
-        counts[PAIRS] += pairs
-        if left_in is not None:
-            counts[LEFT_IN] += pairs if left_in and reason is None else 0
-        if reason is not None:
-            counts[reason] += pairs
-            return
-        for key, held_out in zip((SOURCE_HELD_OUT, TARGET_HELD_OUT), held_out_sides, strict=True):
-            if held_out:
-                counts[key] += pairs
+        self._texts.setdefault(text, Counter()).update(counts)
+        for reason, pair in (examples or {}).items():
+            self._examples.setdefault(reason, [_cut(sentence) for sentence in pair])
 
-    def show(self, reason: str, pair: Pair) -> None:
-        """Uses a dropped pair as the example of its reason, unless the reason has one."""
-        if reason not in self._examples:
-            self._examples[reason] = [_cut(sentence) for sentence in pair]
+    @property
+    def total(self) -> Counter[str]:
+        """The counts of all texts."""
+        total = Counter[str]()
+        for counts in self._texts.values():
+            total.update(counts)
+        return total
 
-    def drop_duplicates(self, text: str, pairs: int) -> None:
-        """Counts remaining pairs of a text as duplicates."""
-        self._texts.setdefault(text, Counter())[DUPLICATE] += pairs
-
-    def pairs(self) -> int:
-        """The number of pairs before cleaning."""
-        return self._of(None)[PAIRS]
-
-    def kept(self) -> int:
-        """The number of remaining pairs."""
-        return self._kept(self._of(None))
-
-    def _of(self, text: str | None) -> Counter[str]:
-        """The counts of one text, or of all."""
-        return sum(self._texts.values(), Counter()) if text is None else self._texts[text]
-
-    def _kept(self, counts: Counter[str]) -> int:
+    def kept(self, counts: Counter[str] | None = None) -> int:
+        """The number of remaining pairs, of all texts or by the counts of one."""
+        counts = self.total if counts is None else counts
         return counts[PAIRS] - sum(counts[reason] for reason in self.reasons)
-
-    def __add__(self, other: CleaningReport) -> CleaningReport:
-        result = CleaningReport(self.reasons)
-        for report in (self, other):
-            for text, counts in report._texts.items():
-                result._texts.setdefault(text, Counter()).update(counts)
-        result._examples = {**other._examples, **self._examples}
-        return result
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CleaningReport) and self.to_dict() == other.to_dict()
 
     def to_dict(self) -> dict[str, Any]:
         """The content of cleaning.json: reasons, counts of each text and in total, and examples."""
@@ -120,19 +82,15 @@ class CleaningReport:
         return {
             "reasons": list(self.reasons),
             **({"examples": examples} if examples else {}),
-            "texts": {text: self._counts(text) for text in sorted(self._texts)},
-            TOTAL: self._counts(None),
+            "texts": {text: self._counts(self._texts[text]) for text in sorted(self._texts)},
+            TOTAL: self._counts(self.total),
         }
 
-    def _counts(self, text: str | None) -> dict[str, Any]:
-        found = self._of(text)
+    def _counts(self, found: Counter[str]) -> dict[str, Any]:
         dropped = {reason: found[reason] for reason in self.reasons}
-        counts: dict[str, Any] = {PAIRS: found[PAIRS], "dropped": dropped, "kept": self._kept(found)}
-        if LEAK in self.reasons:
-            counts |= {key: found[key] for key in (SOURCE_HELD_OUT, TARGET_HELD_OUT)}
-        if any(LEFT_IN in of for name, of in self._texts.items() if text in (None, name)):
-            counts[LEFT_IN] = found[LEFT_IN]
-        return counts
+        held_out = (SOURCE_HELD_OUT, TARGET_HELD_OUT) if LEAK in self.reasons else ()
+        counts: dict[str, Any] = {PAIRS: found[PAIRS], "dropped": dropped, "kept": self.kept(found)}
+        return counts | {key: found[key] for key in (*held_out, LEFT_IN) if key != LEFT_IN or key in found}
 
     @classmethod
     def read(cls, path: Path) -> CleaningReport:
@@ -145,20 +103,20 @@ class CleaningReport:
         report = cls(values["reasons"])
         for text, counts in values["texts"].items():
             more = {key: counts[key] for key in (SOURCE_HELD_OUT, TARGET_HELD_OUT, LEFT_IN) if key in counts}
-            report._texts[text] = Counter({PAIRS: counts[PAIRS], **counts["dropped"], **more})
+            report.add(text, {PAIRS: counts[PAIRS], **counts["dropped"], **more})
         report._examples = {reason: list(pair) for reason, pair in values.get("examples", {}).items()}
         return report
 
     def table(self) -> str:
         """A plain-text table with one line per text, one for all, remarks on leaks, and examples."""
-        rows = [["", PAIRS, *self.reasons, "kept", ""]]
-        for text in [*sorted(self._texts), *([None] if len(self._texts) != 1 else [])]:
-            counts = self._of(text)
-            pairs, kept = counts[PAIRS], self._kept(counts)
+        rows, total = [["", PAIRS, *self.reasons, "kept", ""]], self.total
+        texts = [(text, self._texts[text]) for text in sorted(self._texts)]
+        for text, counts in [*texts, *([(TOTAL, total)] if len(texts) != 1 else [])]:
+            pairs, kept = counts[PAIRS], self.kept(counts)
             numbers = (pairs, *(counts[reason] for reason in self.reasons), kept)
             share = f"{100 * kept / pairs:.2f} %" if pairs else "-"
-            rows.append([text or TOTAL, *(f"{number:,}" for number in numbers), share])
-        lines, total = [columns(rows)], self._of(None)
+            rows.append([text, *(f"{number:,}" for number in numbers), share])
+        lines = [columns(rows)]
         before = " (before duplicates were dropped)" if DUPLICATE in self.reasons else ""
         if LEAK in self.reasons:
             lines.append(f"pairs dropped because they are also in valid or test: {total[LEAK]:,}")

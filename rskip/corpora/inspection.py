@@ -1,30 +1,37 @@
-"""Computes the statistics of a binarised corpus that `rskip inspect --json` prints."""
+"""Describes a binarised corpus as numbers, text and a plot, for `rskip inspect`. It does not need fairseq."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
+from rskip.corpora.binarised import DataFolder, Integers, MmapSentences, find_data
 from rskip.corpora.cleaning import CleaningReport
-from rskip.corpora.inspection.binarised import DataFolder, Integers, MmapSentences, find_data
 from rskip.corpora.record import CLEANING_FILE, read_corpus_record
 from rskip.extras import extra
+from rskip.files.plot import plot_file
+from rskip.machine.terminal import columns
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import CONFIG_FILE, TextPipeline
 
 with extra("translation", what="a corpus of text"):
     import numpy as np
 
-PERCENTS = (5, 25, 75, 95, 99)
-COVERAGES = (50, 90, 99, 100)
+PERCENTS, COVERAGES = (5, 25, 75, 95, 99), (50, 90, 99, 100)
 SPECIAL = 4
 _ROWS_AT_ONCE = 1 << 14
+# colours that colour-blind people can distinguish (Okabe and Ito)
+_STYLES: tuple[dict[str, Any], ...] = ({"color": "#0072b2", "linestyle": "-"}, {"color": "#d55e00", "linestyle": "--"})
+_BARS, _POINTS = 100, 2000
 
 Statistics = dict[str, Any]
+Lengths = Counter[tuple[int, int]]
+"""The number of pairs by the lengths of source and target, without their end symbols."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,30 +46,20 @@ class Inspection:
     statistics: Statistics
     frequencies: dict[str, Integers]
 
-    @property
-    def shown(self) -> Statistics:
-        """The statistics of the shown split, which is train or else the first one."""
-        return self.statistics["splits"][self.statistics["shown_split"]]
 
-
-class Split:
+class _Split:
     """The sentence pairs of a split. They are read once, in blocks, so memory is constant.
 
-    `lengths` counts the pairs by their lengths. `counts` are the counts of each index on each side. `lopsided` are the
-    rows of the pairs with the largest ratio of the longer to the shorter side, where an empty side counts as one token.
-    Of equal ones the first are used.
-
-    :param keep: number of lopsided pairs.
+    `counts` are the counts of each index on each side. `lopsided` are the rows of the `keep` pairs with the largest
+    ratio of the longer to the shorter side, where an empty side counts as one token. Of equal ones the first are used.
     """
 
     def __init__(self, data: DataFolder, name: str, dictionaries: list[Dictionary], *, keep: int) -> None:
         self._dictionaries = dictionaries
         self._parts: list[tuple[MmapSentences, ...]] = []
         self.counts = [np.zeros(len(dictionary), dtype=np.int64) for dictionary in dictionaries]
-        self.sentences = 0
-        self.lengths: Counter[tuple[int, int]] = Counter()
-        prefix = f"{name}.{'-'.join(data.languages)}"
-        kept: list[tuple[float, int]] = []
+        self.sentences, self.lengths = 0, Lengths()
+        prefix, kept = f"{name}.{'-'.join(data.languages)}", list[tuple[float, int]]()
         for folder in data.splits[name]:
             source, target = part = tuple(MmapSentences(folder / f"{prefix}.{each}") for each in data.languages)
             if len(source) != len(target):
@@ -120,7 +117,7 @@ def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, se
     """
     data = find_data(folder)
     dictionaries = [Dictionary.load(data.dictionaries[language]) for language in data.languages]
-    splits = {name: Split(data, name, dictionaries, keep=lopsided) for name in data.splits}
+    splits = {name: _Split(data, name, dictionaries, keep=lopsided) for name in data.splits}
     shown, split = next(iter(splits.items()))
     drawn = sorted(random.Random(seed).sample(range(split.sentences), min(examples, split.sentences)))
     frequencies = {}
@@ -148,6 +145,15 @@ def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, se
     return Inspection(data=data, statistics=statistics, frequencies=frequencies)
 
 
+def _decoders(data: DataFolder) -> list[Callable[[str], str]]:
+    """Functions that detokenise each language: with the pipeline in text/, or unchanged without one."""
+    if not (data.path / "text" / CONFIG_FILE).is_file():
+        return [str, str]
+    pipeline = TextPipeline.load(data.path / "text")
+    known = {pipeline.target_language: pipeline.decode, pipeline.source_language: pipeline.reversed().decode}
+    return [known.get(language, str) for language in data.languages]
+
+
 def percentile(values: np.ndarray, counts: np.ndarray, percent: int) -> Any:
     """The smallest of the ascending values that at least `percent` % of them do not exceed; 0 without values."""
     rank = max(1, -(-percent * int(counts.sum()) // 100))
@@ -165,8 +171,8 @@ def _percentiles(counted: Counter[Any]) -> Statistics:
     }
 
 
-def length_statistics(pairs: Counter[tuple[int, int]], side: int) -> Statistics:
-    """Statistics of the lengths of one side without the end symbol. `histogram` maps each length to its count."""
+def length_statistics(pairs: Lengths, side: int) -> Statistics:
+    """Statistics of the lengths of one side. `histogram` maps each length to its count."""
     lengths: Counter[int] = Counter()
     for pair, count in pairs.items():
         lengths[pair[side]] += count
@@ -179,19 +185,18 @@ def length_statistics(pairs: Counter[tuple[int, int]], side: int) -> Statistics:
     }
 
 
-def ratio_statistics(pairs: Counter[tuple[int, int]]) -> Statistics:
+def ratio_statistics(pairs: Lengths) -> Statistics:
     """Statistics of target length divided by source length.
 
     "overall" is the ratio of all tokens. The others are over pairs without an empty side, or None without such pairs.
     """
-    tokens, overall, ratios = [0, 0], None, Counter[float]()
+    tokens, ratios = [0, 0], Counter[float]()
     for (source, target), count in pairs.items():
         tokens[0] += source * count
         tokens[1] += target * count
         if source and target:
             ratios[target / source] += count
-    if tokens[0]:
-        overall = tokens[1] / tokens[0]
+    overall = tokens[1] / tokens[0] if tokens[0] else None
     return {"overall": overall, **_percentiles(ratios), "with_empty_side": pairs.total() - ratios.total()}
 
 
@@ -220,10 +225,117 @@ def vocabulary_statistics(dictionary: Dictionary, frequencies: Integers | None) 
     }
 
 
-def _decoders(data: DataFolder) -> list[Callable[[str], str]]:
-    """Functions that detokenise each language: with the pipeline in text/, or unchanged without one."""
-    if not (data.path / "text" / CONFIG_FILE).is_file():
-        return [str, str]
-    pipeline = TextPipeline.load(data.path / "text")
-    known = {pipeline.target_language: pipeline.decode, pipeline.source_language: pipeline.reversed().decode}
-    return [known.get(language, str) for language in data.languages]
+def text_form(statistics: Statistics) -> str:
+    """Tables of sizes, length ratios and vocabulary, the report of cleaning, and single pairs, for the terminal."""
+    languages, shown = (statistics["source_language"], statistics["target_language"]), statistics["shown_split"]
+    sizes: list[list[object]] = [
+        ["split", "", "sentences", "tokens", "mean", "median", "95 %", "99 %", "longest", "empty", "unknown"]
+    ]
+    ratios: list[list[object]] = [["split", "all tokens", "mean", "5 %", "median", "95 %", "an empty side"]]
+    for split, found in statistics["splits"].items():
+        if not found["sentences"]:
+            sizes.append([split, "", 0, *[None] * 8])
+            continue
+        for name, (language, side) in zip((split, ""), found["sides"].items(), strict=True):
+            of, rate = side["lengths"], _percentage(side["unknown_rate"])
+            row = [of["tokens"], of["mean"], of["median"], of["percentiles"]["95"], of["percentiles"]["99"]]
+            sizes.append([name, language, found["sentences"], *row, of["longest"], of["empty"], rate])
+        ratio, few = found["ratio"], found["ratio"]["percentiles"]
+        row = [ratio["overall"], ratio["mean"], few.get("5"), ratio["median"], few.get("95")]
+        ratios.append([split, *row, ratio["with_empty_side"]])
+    words: list[list[object]] = [
+        ["", "size", "padding", "in train", "", "once", *(f"{percent} %" for percent in COVERAGES)]
+    ]
+    for language, found in statistics["vocabulary"].items():
+        coverage = (found["coverage"] or dict.fromkeys(COVERAGES)).values()
+        use = [found["used"], _percentage(found["used_rate"]), found["once"], *coverage]
+        words.append([language, found["size"], found["padding"], *use])
+    kind = "one dictionary for both languages" if statistics["joint_dictionary"] else "a dictionary for each language"
+    parts = [
+        _heading(statistics),
+        _table("sizes, lengths in tokens (without the end mark), unknown tokens:", sizes, left=(0, 1)),
+        _table(f"target length divided by source length ({'/'.join(reversed(languages))}):", ratios),
+        _table(
+            f"vocabulary ({kind}; {SPECIAL} tokens of its size are special): types that occur in train, types\n"
+            "that occur there once, and the most frequent types that make up each share of its tokens:",
+            words,
+        ),
+    ]
+    if statistics["cleaning"] is not None:
+        table = CleaningReport.from_dict(statistics["cleaning"]).table().rstrip("\n")
+        parts.append("training pairs dropped by cleaning:\n" + indent(table, "  "))
+    parts.append(_pairs(f"pairs of {shown} whose lengths differ most:", statistics["lopsided"], languages))
+    parts.append(_pairs(f"random pairs of {shown}:", statistics["examples"], languages))
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _heading(statistics: Statistics) -> str:
+    corpus = statistics["corpus"] or {}
+    name = f"{corpus['name']}, " if corpus else ""
+    shards = f", {statistics['shards']} shards" if statistics["shards"] else ""
+    heading = f"{statistics['data']}: {name}{statistics['source_language']} → {statistics['target_language']}{shards}"
+    options = [f"{key} {value}" for key, value in (corpus.get("options") or {}).items() if value is not None]
+    return f"{heading}\nprepared with: {', '.join(options)}" if options else heading
+
+
+def _table(heading: str, rows: list[list[object]], *, left: Sequence[int] = (0,)) -> str:
+    return f"{heading}\n" + columns([[*map(_cell, row)] for row in rows], left=left, indent="  ")
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _percentage(rate: float | None) -> str | None:
+    return None if rate is None else f"{100 * rate:.2f} %"
+
+
+def _pairs(heading: str, pairs: list[Statistics], languages: tuple[str, str]) -> str:
+    lines = []
+    for pair in pairs:
+        source, target = pair["lengths"]
+        lines.append(f"  line {pair['number']:,} ({source:,} and {target:,} tokens)")
+        sides = [(languages[0], pair["source"]), (languages[1], pair["target"])]
+        lines.append(columns(sides, left=(0, 1), indent="    "))
+    return "\n".join([heading, *lines]) if lines else ""
+
+
+def draw(inspection: Inspection, path: Path) -> None:
+    """Plots the lengths of both sides and the coverage of the vocabulary, as PNG or SVG by the file's name.
+
+    The same inspection and matplotlib give the same bytes.
+
+    :raises ValueError: as `check_plot`, or there is nothing to draw.
+    """
+    data, statistics = inspection.data, inspection.statistics
+    shown = statistics["shown_split"]
+    split = statistics["splits"][shown]
+    if not split["sentences"]:
+        raise ValueError(f"{data.path}: {shown} has no sentences to plot")
+    name = statistics["corpus"]["name"] if statistics["corpus"] else data.path.resolve().name
+    sides = {language: side["lengths"] for language, side in split["sides"].items()}
+    end = max(1, *(side["percentiles"]["99"] for side in sides.values()))
+    edges = np.arange(0, end + 2, -(-(end + 1) // _BARS)) - 0.5
+    with plot_file(path, figsize=(10, 4.8), layout="constrained") as figure:
+        histograms, coverage = figure.subplots(1, 2)
+        figure.suptitle(f"{name} ({' → '.join(data.languages)}), {shown}: {split['sentences']:,} pairs")
+        histograms.set(title=f"Lengths up to {end:,} (99th percentile)", xlabel="tokens per sentence")
+        histograms.set(ylabel="sentences")
+        coverage.set(title="Coverage of train", xlabel="most frequent types", ylabel="% of the tokens", ylim=(0, 101))
+        coverage.set_xscale("log")
+        for style, (language, found) in zip(_STYLES, sides.items(), strict=True):
+            lengths, counts = [*map(int, found["histogram"])], [*found["histogram"].values()]
+            bars, _ = np.histogram(lengths, edges, weights=counts)
+            label = f"{language}: mean {found['mean']:.1f}, median {found['median']:,}, longest {found['longest']:,}"
+            histograms.stairs(bars, edges, label=label, **style)
+        for style, (language, frequencies) in zip(_STYLES, inspection.frequencies.items(), strict=False):
+            if len(frequencies):
+                share = 100 * np.cumsum(frequencies) / frequencies.sum()
+                places = np.unique(np.geomspace(1, len(share), _POINTS).round().astype(np.int64))
+                coverage.plot(places, share[places - 1], label=f"{language}: {len(share):,} types in train", **style)
+        for axes in (histograms, coverage):
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend(loc="best", frameon=False)
