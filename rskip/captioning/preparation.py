@@ -68,7 +68,7 @@ def prepare_captions(
     :param offline: download nothing.
     :param force: replace a folder that was prepared with other options.
     :returns: False if `output` was up to date already.
-    :raises ValueError: the input is wrong; OutputError: `output` holds other files.
+    :raises ValueError: the input is wrong, or `output` holds other files.
     :raises FileNotFoundError: a file is missing.
     :raises OSError: the server can't be reached, or a disk is full.
     """

@@ -39,7 +39,7 @@ from rskip.corpora import (
 )
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.own_corpus import OwnCorpus, reading_report
-from rskip.corpora.record import CLEANING_FILE, OutputError, TranslationRecord, data_path, made_record
+from rskip.corpora.record import CLEANING_FILE, TranslationRecord, data_path, made_record
 from rskip.language_modeling.preparation import TextOptions, prepare_text
 from rskip.language_modeling.preparation import summary as summary_of_text
 from rskip.machine.environment import available_cores
@@ -131,19 +131,16 @@ def run(args: argparse.Namespace) -> int | None:
             refuse_options(args, options, f"is only for {name}")
     if kind != "image captions":
         refuse_flags({"--images": args.images}, "is only for image captions")
-    try:
-        with termination_raises():
-            if kind == "texts in one language":
-                _prepare_text(args)
-            elif kind == "image captions":
-                _prepare_captions(args)
-            elif own_text is not None:
-                with given_own_corpus(args) as corpus:
-                    _prepare(args, corpus)
-            else:
-                _prepare(args, find_corpus(args.corpus))
-    except OutputError as error:
-        raise ValueError(error.sentence(output="--output", force="--force")) from error
+    with termination_raises():
+        if kind == "texts in one language":
+            _prepare_text(args)
+        elif kind == "image captions":
+            _prepare_captions(args)
+        elif own_text is not None:
+            with given_own_corpus(args) as corpus:
+                _prepare(args, corpus)
+        else:
+            _prepare(args, find_corpus(args.corpus))
     sys.stdout.flush()
     return None
 

@@ -13,10 +13,7 @@ from pathlib import Path
 
 
 def find_fairseq_preprocess() -> Path:
-    """The command in the folder of the running Python.
-
-    :raises FileNotFoundError: fairseq is not installed.
-    """
+    """The command in the folder of the running Python. :raises FileNotFoundError: fairseq is not installed."""
     path = Path(sys.executable).parent / "fairseq-preprocess"
     if not path.is_file():
         raise FileNotFoundError(f"no fairseq-preprocess in {path.parent}: install fairseq with `rskip setup-fairseq`")
@@ -27,8 +24,7 @@ def binarise(
     text: Path,
     destination: Path,
     *,
-    source: str,
-    target: str,
+    languages: tuple[str, str],
     sentences: Mapping[str, int],
     dictionary: Path,
     workers: int,
@@ -41,9 +37,8 @@ def binarise(
     :param dictionary: the dictionary of both languages.
     :param workers: number of processes; it does not change the result.
     """
-    command = [str(find_fairseq_preprocess()), "--source-lang", source, "--target-lang", target]
+    command = [str(find_fairseq_preprocess()), "--source-lang", languages[0], "--target-lang", languages[1]]
     tests = [split for split in sentences if split.startswith("test")]
-    assert tests == [f"test{number or ''}" for number in range(len(tests))]
     for kind, splits in (("train", ["train"]), ("valid", ["valid"]), ("test", tests)):
         if present := [str(text / split) for split in splits if split in sentences]:
             command += [f"--{kind}pref", ",".join(present)]
@@ -66,13 +61,9 @@ def binarise(
         raise OSError(f"fairseq-preprocess ended with status {process.returncode}: {last}")
     (destination / "preprocess.log").unlink(missing_ok=True)  # its paths will not exist any more
     for split, expected in sentences.items():
-        for language in (source, target):
-            path = destination / f"{split}.{source}-{target}.{language}.idx"
-            if (count := binarised_sentences(path)) != expected:
+        for language in languages:
+            path = destination / f"{split}.{'-'.join(languages)}.{language}.idx"
+            with path.open("rb") as file:
+                (count,) = struct.unpack("<18xQ", file.read(26))
+            if count != expected:
                 raise OSError(f"fairseq-preprocess wrote {count:,} of {expected:,} sentences: {path.name}")
-
-
-def binarised_sentences(index: Path) -> int:
-    """The number of sentences in an .idx file of fairseq's "mmap" format."""
-    with index.open("rb") as file:
-        return int(struct.unpack("<9xQBQ", file.read(26))[2])

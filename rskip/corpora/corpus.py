@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from msgspec import Meta
+from typing import Literal
 
 from rskip.machine.terminal import columns
-from rskip.settings.check import Checked
-from rskip.settings.kinds import Count
 
 SPLITS = ("train", "valid", "test")
 """The splits of every corpus. Further test sets are test1, test2 and so on, as in fairseq."""
@@ -74,8 +70,9 @@ class ParallelText:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CleaningOptions(Checked):
-    """Options of cleaning training pairs. Lengths are in words after tokenisation. The defaults drop nothing.
+class CleaningOptions:
+    """Options of cleaning training pairs. Lengths are in words after tokenisation; 0 is no limit. The defaults drop
+    nothing.
 
     :param remove_non_printing: remove control and format characters before tokenisation.
     :param entities: "keep", or "unescape" to replace HTML entities such as `&quot;` by characters before tokenisation.
@@ -86,15 +83,14 @@ class CleaningOptions(Checked):
     :param duplicates: drop all but the first of equal pairs.
     :param leaks: drop pairs that are also in valid or test.
     :param languages: drop pairs with a side in a wrong language.
-    :raises SettingError: a value is not allowed.
     """
 
     remove_non_printing: bool = False
     entities: Entities = "keep"
     empty: bool = False
-    max_words: Count | None = None
-    max_characters: Count | None = None
-    max_ratio: Annotated[float, Meta(ge=1, extra={"expected": "a number, 1 or more"})] | None = None
+    max_words: int = 0
+    max_characters: int = 0
+    max_ratio: float = 0
     duplicates: bool = False
     leaks: bool = False
     languages: bool = False
@@ -110,7 +106,7 @@ class PrepareDefaults:
 
     cleaning: CleaningOptions = CleaningOptions()
     tokenised: bool = False
-    size: Count = 10_000
+    size: int = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,19 +159,17 @@ class PublishedCorpus(Corpus):
 
     @property
     def split_names(self) -> list[str]:
-        tests = sorted((split for split in self.splits if split.startswith("test")), key=lambda name: (len(name), name))
-        assert {"train", "valid", *tests} == set(self.splits)
-        return ["train", "valid", *tests]
+        return list(self.splits)
 
     def upstream_files(self) -> list[UpstreamFile]:
         """The files of this corpus's two languages, in the order of use."""
-        files = [
-            text.sides[language].file
-            for texts in self.splits.values()
-            for text in texts
-            for language in (self.source, self.target)
-        ]
-        return list(dict.fromkeys(files))
+        return list(dict.fromkeys(text.file for text in self.texts()))
+
+    def texts(self) -> Iterator[Text]:
+        """The texts of all splits, in this corpus's two languages."""
+        for parallels in self.splits.values():
+            for parallel in parallels:
+                yield from (parallel.sides[self.source], parallel.sides[self.target])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,25 +227,24 @@ def overview(corpora: Iterable[Corpus | CaptionCorpus | TextCorpus]) -> str:
     has no last line end."""
     rows: dict[object, list[str]] = {}
     for corpus in corpora:
-        files: list[UpstreamFile] = []
-        if isinstance(corpus, CaptionCorpus):
-            content, files = f"{corpus.images['train']:,} images", [corpus.archive]
-        elif isinstance(corpus, TextCorpus):
-            content, files = "text", [corpus.file]
-        elif isinstance(corpus, PublishedCorpus):
-            pairs = _pairs(corpus.splits["train"])
-            content, files = "unknown" if pairs is None else f"{pairs:,} pairs", corpus.upstream_files()
-        else:
-            content = f"{corpus.pairs:,} pairs" if isinstance(corpus, GeneratedCorpus) else ""
-        either = corpus.name
+        either, content, files = corpus.name, "text", list[UpstreamFile]()
         if isinstance(corpus, Corpus):
             either = corpus.name.removesuffix(f"{corpus.source}-{corpus.target}")
             either += "-".join(sorted((corpus.source, corpus.target)))
+        if isinstance(corpus, CaptionCorpus):
+            content, files = f"{corpus.images['train']:,} images", [corpus.archive]
+        elif isinstance(corpus, TextCorpus):
+            files = [corpus.file]
+        elif isinstance(corpus, PublishedCorpus):
+            pairs = _pairs(corpus.splits["train"])
+            content, files = "unknown" if pairs is None else f"{pairs:,} pairs", corpus.upstream_files()
+        elif isinstance(corpus, GeneratedCorpus):
+            content = f"{corpus.pairs:,} pairs"
         if either in rows:
             rows[either][0] += f", {corpus.name}"
         else:
             rows[either] = [corpus.name, content, _total(files) if files else "none", corpus.licence]
-    return columns([("corpus", "to train on", "download", "terms"), *map(tuple, rows.values())], left=(0, 3))
+    return columns([("corpus", "to train on", "download", "terms"), *rows.values()], left=(0, 3))
 
 
 def describe(corpus: Corpus | CaptionCorpus | TextCorpus) -> str:

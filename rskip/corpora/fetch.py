@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -46,24 +46,20 @@ def fetch(
     :raises OSError: the server can't be reached, or the cache's disk is full.
     """
     cache = cache_folder() / folder
-    base, place = "", None
-    if mirror is not None and mirror.startswith(ADDRESSES):
-        base = mirror.rstrip("/")
-    elif mirror is not None:
+    if mirror is not None and not mirror.startswith(ADDRESSES):
         if "://" in mirror:
             raise SettingError.of_value("mirror", mirror, "a folder, or a URL that begins with http:// or https://")
         place = expanded_path(mirror, "mirror")
         _refuse_missing([file for file in files if not file_or_packed(place, file.name)], place)
+        return _fetched(files, lambda file, _: _from_folder(file, place, cache))
     missing = [file.name for file in files if not (cache / file.name).is_file()]
-    if place is None and offline and missing:
+    if offline and missing:
         raise FileNotFoundError(
             f"offline: {', '.join(missing)} not in the cache {cache}: run once online, or give a mirror folder"
         )
     otherwise = "give another --mirror" if mirror else "give a folder or URL that has the file (--mirror)"
 
     def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
-        if place is not None:
-            return _from_folder(file, place, cache)
         path = cache / file.name
         if found := verified(path, size=file.size, sha256=file.sha256):
             return found
@@ -72,10 +68,17 @@ def fetch(
             raise ValueError(f"offline: {path} {wrong}: run once online, or give a mirror folder")
         from rskip.files.download import download  # needs an extra
 
-        url = f"{base}/{file.name}" if base else file.url
+        url = f"{mirror.rstrip('/')}/{file.name}" if mirror else file.url
         download(url, path, size=file.size, sha256=file.sha256, otherwise=otherwise, stop=stop)
         return downloaded(path, sha256=file.sha256)
 
+    return _fetched(files, get)
+
+
+def _fetched(
+    files: Sequence[UpstreamFile], get: Callable[[UpstreamFile, threading.Event], FetchedFile]
+) -> dict[UpstreamFile, FetchedFile]:
+    """The result of `get` for each file, in threads. After an error, the event tells the others to stop."""
     stop = threading.Event()
     with ThreadPoolExecutor(AT_ONCE) as threads:
         results = {file: threads.submit(get, file, stop) for file in dict.fromkeys(files)}
@@ -95,9 +98,7 @@ def _refuse_missing(missing: Sequence[UpstreamFile], folder: Path) -> None:
         raise FileNotFoundError(f"no mirror folder {folder}: expected one that holds {missing[0].name}")
     if missing:
         names, urls = ", ".join(file.name for file in missing), ", ".join(dict.fromkeys(file.url for file in missing))
-        where = [path for path in sorted(folder.iterdir()) if all(file_or_packed(path, file.name) for file in missing)]
-        nearby = f"give its subfolder {where[0]}, or " if where else ""
-        raise FileNotFoundError(f"the mirror {folder} lacks {names}: {nearby}get from {urls}")
+        raise FileNotFoundError(f"the mirror {folder} lacks {names}: get from {urls}")
 
 
 def _from_folder(file: UpstreamFile, folder: Path, cache: Path) -> FetchedFile:

@@ -16,11 +16,7 @@ from rskip.corpora.corpus import GeneratedCorpus, Pair, PrepareDefaults
 from rskip.extras import extra
 from rskip.settings.errors import SettingError
 
-with extra("translation", what="a corpus of text"):
-    import numpy as np
-
 VALID_PAIRS = TEST_PAIRS = 1_000
-_NEW = 100_000  # digests that are not sorted
 
 # English and German. A name in braces is a slot that gets the same content on both sides.
 TEMPLATES = (
@@ -100,50 +96,27 @@ def num2words(number: int | Decimal, **options: str) -> str:
     return in_words(number, **options)
 
 
+def _in_both(number: int | Decimal, **options: str) -> Pair:
+    return num2words(number, lang="en", **options), num2words(number, lang="de", **options)
+
+
 def cardinal(draw: random.Random) -> Pair:
     """From 2 to 9,999, with as many short numbers as long ones. None ends in 01, because German inflects it."""
     number = draw.randrange(2, 10 ** draw.randrange(1, 5))
-    if number % 100 == 1:
-        number += 1
-    return num2words(number, lang="en"), num2words(number, lang="de")
-
-
-def _ordinal(draw: random.Random, last: int) -> Pair:
-    number = draw.randrange(1, last + 1)
-    return num2words(number, to="ordinal", lang="en"), num2words(number, to="ordinal", lang="de")
-
-
-def ordinal(draw: random.Random) -> Pair:
-    """An ordinal from first to ninety-ninth."""
-    return _ordinal(draw, 99)
-
-
-def ordinal_day(draw: random.Random) -> Pair:
-    """A day of the month from first to thirtieth."""
-    return _ordinal(draw, 30)
-
-
-def year(draw: random.Random) -> Pair:
-    """A year from 1101 to 2099."""
-    number = draw.randrange(1101, 2100)
-    return num2words(number, to="year", lang="en"), num2words(number, to="year", lang="de")
+    return _in_both(number + 1 if number % 100 == 1 else number)
 
 
 def money(draw: random.Random) -> Pair:
     """An amount of at most 999 euros or dollars, and cents."""
     amount = Decimal(draw.randrange(200, 100_000)) / 100
-    currency = draw.choice(("EUR", "USD"))
-    return (
-        num2words(amount, to="currency", lang="en", currency=currency),
-        num2words(amount, to="currency", lang="de", currency=currency),
-    )
+    return _in_both(amount, to="currency", currency=draw.choice(("EUR", "USD")))
 
 
 NUMBERS: dict[str, Callable[[random.Random], Pair]] = {
     "cardinal": cardinal,
-    "ordinal": ordinal,
-    "ordinal_day": ordinal_day,
-    "year": year,
+    "ordinal": lambda draw: _in_both(draw.randrange(1, 100), to="ordinal"),
+    "ordinal_day": lambda draw: _in_both(draw.randrange(1, 31), to="ordinal"),  # of a month
+    "year": lambda draw: _in_both(draw.randrange(1101, 2100), to="year"),
     "money": money,
 }
 
@@ -161,38 +134,21 @@ def _sentence(draw: random.Random) -> Pair:
 
 
 def _distinct(draw: random.Random) -> Iterator[Pair]:
-    """Different sentences, until new ones become rare."""
-    seen = _Seen()
-    repeated = 0
+    """Different sentences, until new ones become rare.
+
+    They are compared by digests of 64 bits, which take about 80 bytes each. The probability that two of five million
+    sentences share a digest is about one in a million.
+    """
+    seen, repeated = set[bytes](), 0
     while repeated < 1_000:
         pair = _sentence(draw)
-        if not seen.add(pair[0]):
+        digest = hashlib.blake2b(pair[0].encode(), digest_size=8).digest()
+        if digest in seen:
             repeated += 1
             continue
+        seen.add(digest)
         repeated = 0
         yield pair
-
-
-class _Seen:
-    """A set of sentences, as digests of 64 bits: 8 bytes each, and 16 more while new ones are sorted in.
-
-    The probability that two of five million sentences share a digest is about one in a million.
-    """
-
-    def __init__(self) -> None:
-        self._sorted, self._new = np.empty(0, np.uint64), set[np.uint64]()
-
-    def add(self, sentence: str) -> bool:
-        """Adds a sentence and returns whether it is new."""
-        digest = np.uint64(int.from_bytes(hashlib.blake2b(sentence.encode(), digest_size=8).digest(), "little"))
-        place = np.searchsorted(self._sorted, digest)
-        if digest in self._new or (place < len(self._sorted) and self._sorted[place] == digest):
-            return False
-        self._new.add(digest)
-        if len(self._new) == _NEW:
-            self._sorted = np.sort(np.concatenate([self._sorted, np.fromiter(self._new, np.uint64, _NEW)]))
-            self._new.clear()
-        return True
 
 
 def generate_numbers(*, pairs: int, seed: int, german_first: bool = False) -> Iterator[tuple[str, Pair]]:

@@ -16,8 +16,6 @@ from rskip.text.subwords import SubwordKind
 from rskip.text.words import TokeniserKind
 
 Option = str | int | float | bool
-NO_LIMIT = 0
-"""The value of `max_words`, `max_characters` or `max_ratio` that allows any length or ratio."""
 
 _ONE_IN_20 = {"default": "1 in 20, at most 2,000"}
 _SPLIT_OFF = "your own text without such a set"
@@ -32,9 +30,9 @@ _OF_SOME = {
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareOptions(Checked):
-    """All options that change the bytes of a prepared corpus. None stands for the corpus's own default.
+    """All options that change the bytes of a prepared corpus, those of `CleaningOptions` among them.
 
-    The options of cleaning are those of `CleaningOptions`, with NO_LIMIT for any length or ratio.
+    None stands for the corpus's own default.
 
     :raises SettingError: a value is not allowed.
     """
@@ -124,7 +122,7 @@ class PrepareOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_ratio is not None and self.max_ratio != NO_LIMIT and self.max_ratio < 1:
+        if self.max_ratio and self.max_ratio < 1:
             raise SettingError.of_value("max_ratio", self.max_ratio, "a number, 1 or more, or 0 for any")
         if self.bpe_dropout and self.subwords != "bpe":
             raise SettingError("bpe_dropout", f"is for subwords bpe, not for {self.subwords}")
@@ -146,12 +144,10 @@ class PrepareOptions(Checked):
             elif getattr(self, name) is not None:
                 raise SettingError(name, f"is for {kind}, not for {corpus.name}")
         for field in dataclasses.fields(CleaningOptions):
-            off = _of_cleaning(field.default)
-            default = _of_cleaning(getattr(corpus.defaults.cleaning, field.name))
-            value = getattr(self, field.name)
+            default, value = getattr(corpus.defaults.cleaning, field.name), getattr(self, field.name)
             if value is None:
-                value = default if self.clean else off
-            resolved[field.name] = None if value == off == default else value
+                value = default if self.clean else field.default
+            resolved[field.name] = None if value == field.default == default else value
         return dataclasses.replace(self, **resolved)
 
     def to_plain(self) -> dict[str, Option]:
@@ -172,12 +168,7 @@ class PrepareOptions(Checked):
     def cleaning(self) -> CleaningOptions:
         """The cleaning options, if these options are resolved."""
         chosen = {field.name: getattr(self, field.name) for field in dataclasses.fields(CleaningOptions)}
-        return CleaningOptions(**{name: value for name, value in chosen.items() if value not in (None, NO_LIMIT)})
-
-
-def _of_cleaning(value: Any) -> Option:
-    """The value of PrepareOptions for a value of CleaningOptions."""
-    return NO_LIMIT if value is None else value
+        return CleaningOptions(**{name: value for name, value in chosen.items() if value is not None})
 
 
 def command_line_flags(options: PrepareOptions) -> dict[str, Option]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,13 +11,13 @@ from typing import Any
 
 from rskip.corpora.cleaning.languages import SHORTEST_CHARACTERS, knows_language, likely_language
 from rskip.corpora.corpus import CleaningOptions, Corpus, PrepareDefaults
-from rskip.corpora.own_text import OwnText, PairedFiles
+from rskip.corpora.formats import TextFile
+from rskip.corpora.own_text import OwnText, PairedFiles, Table
 from rskip.files.checksum import sha256_file
 from rskip.machine.progress import Progress
 from rskip.machine.terminal import columns
 
 HELD_OUT = ("valid", "test")
-SIDES = ("source", "target")
 LARGEST_SPLIT, SPLIT_SHARE = 2_000, 20
 """A validation or test set that is split off gets one pair in SPLIT_SHARE, at most LARGEST_SPLIT pairs."""
 
@@ -34,6 +35,9 @@ SAMPLE = 100
 LONGEST_HELD_OUT = 20_000
 """Maximum characters per sentence of a validation or test set. These sets are never cleaned."""
 
+_HEADER = re.compile("source|target|src|tgt|trg|input|output|text|translation|sentence[ _]?[12]?|[a-z]{2}")
+_QUOTED = re.compile('".*"".*"')
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextSummary:
@@ -42,7 +46,7 @@ class TextSummary:
     :param name: unique among the texts of its split.
     :param words: number of words of source and target, separated by spaces.
     :param characters: the characters that occur in it.
-    :param beginning: first sentences of source and target, for language detection.
+    :param remarks: warnings about it, one line each.
     """
 
     name: str
@@ -50,7 +54,7 @@ class TextSummary:
     pairs: int
     words: tuple[int, int]
     characters: frozenset[str] = field(repr=False)
-    beginning: tuple[tuple[str, ...], tuple[str, ...]] = field(repr=False)
+    remarks: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +64,11 @@ class OwnCorpus(Corpus):
     :param texts: the texts of train and, if they are given, of valid, test, test1, ...
     :param split_off: default number of pairs that valid and test take from train if they are not given.
     :param inputs: name, size and checksum of each file. The keys name its use, such as "train.en".
-    :param remarks: warnings about the text, one line each.
     """
 
     texts: Mapping[str, tuple[TextSummary, ...]]
     split_off: Mapping[str, int]
     inputs: Mapping[str, Mapping[str, str | int]] = field(repr=False)
-    remarks: tuple[str, ...] = ()
 
     @property
     def choices(self) -> dict[str, int]:
@@ -104,11 +106,14 @@ def read_own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, targ
     """
     given = {"train": texts["train"], **({"valid": texts["valid"]} if texts.get("valid") else {})}
     given |= {f"test{number or ''}": [text] for number, text in enumerate(texts.get("test", ()))}
-    inputs = _sums(given, (source, target))
-    read = {split: _read_all(split, of_split, (source, target)) for split, of_split in given.items()}
-    remarks = [
-        line for of_split in read.values() for text in of_split for line in _check_languages(text, (source, target))
-    ]
+    inputs, read = _inputs(given, (source, target)), dict[str, tuple[TextSummary, ...]]()
+    for split, of_split in given.items():
+        names: list[str] = []
+        for text in of_split:
+            numbered = (f"{text.stem}{f'-{number}' if number > 1 else ''}" for number in itertools.count(1))
+            names.append(next(name for name in numbered if name not in names))
+        named = zip(names, of_split, strict=True)
+        read[split] = tuple(_read(split, name, text, (source, target)) for name, text in named)
     pairs = sum(summary.pairs for summary in read["train"])
     characters = frozenset[str]().union(*(summary.characters for summary in read["train"]))
     share = min(LARGEST_SPLIT, max(1, pairs // SPLIT_SHARE))
@@ -125,7 +130,6 @@ def read_own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, targ
         texts=read,
         split_off={split: share for split in HELD_OUT if split not in read},
         inputs=inputs,
-        remarks=tuple(remarks),
     )
 
 
@@ -143,50 +147,44 @@ def default_cleaning(source: str, target: str) -> CleaningOptions:
     spaces = not {source, target} & WITHOUT_SPACES
     return CleaningOptions(
         empty=True,
-        max_words=250 if spaces else None,
+        max_words=250 if spaces else 0,
         max_characters=5_000,
-        max_ratio=9 if spaces else None,
+        max_ratio=9 if spaces else 0,
         duplicates=True,
         leaks=True,
     )
 
 
-def _sums(given: Mapping[str, Sequence[OwnText]], languages: tuple[str, str]) -> dict[str, dict[str, str | int]]:
+def _inputs(given: Mapping[str, Sequence[OwnText]], languages: tuple[str, str]) -> dict[str, dict[str, str | int]]:
     """:raises ValueError: the two sides of a text are one file, or two texts are the same."""
     inputs: dict[str, dict[str, str | int]] = {}
     seen: dict[tuple[str, ...], str] = {}
     for split, texts in given.items():
         for number, text in enumerate(texts, start=1):
             sums = [sha256_file(file.path) for file in text.files]
-            names = " and ".join(str(file) for file in text.files)
+            names = " and ".join(map(str, text.files))
             if len(set(sums)) < len(sums):
                 raise ValueError(f"{names} have the same content: expected a source file and its translation")
-            if (earlier := seen.setdefault(tuple(sums), f"{names} ({split})")) != f"{names} ({split})":
+            if earlier := seen.get(tuple(sums)):
                 raise ValueError(f"{names} ({split}) and {earlier} have the same content: give each file once")
-            sides = [*languages] if isinstance(text, PairedFiles) else [text.description]
+            seen[tuple(sums)] = f"{names} ({split})"
+            sides = languages if isinstance(text, PairedFiles) else [text.description]
             for file, side, sum_ in zip(text.files, sides, sums, strict=True):
                 key = f"{split}.{side}" + (f".{number}" if len(texts) > 1 else "")
-                name, size = Path(str(file)).name, file.path.stat().st_size
-                inputs[key] = {"file": name, "size": size, "sha256": sum_}
+                inputs[key] = {"file": Path(str(file)).name, "size": file.path.stat().st_size, "sha256": sum_}
     return inputs
 
 
-def _read_all(split: str, texts: Sequence[OwnText], languages: tuple[str, str]) -> tuple[TextSummary, ...]:
-    names: list[str] = []
-    for text in texts:
-        number = next(n for n in itertools.count(1) if f"{text.stem}{f'-{n}' if n > 1 else ''}" not in names)
-        names.append(f"{text.stem}{f'-{number}' if number > 1 else ''}")
-    return tuple(_read(split, name, text, languages) for name, text in zip(names, texts, strict=True))
-
-
 def _read(split: str, name: str, text: OwnText, languages: tuple[str, str]) -> TextSummary:
-    pairs, words = 0, [0, 0]
+    pairs, words, quoted, first = 0, [0, 0], 0, ("", "")
     characters: set[str] = set()
-    beginning: tuple[list[str], list[str]] = ([], [])
+    beginning: tuple[list[str], list[str]] = ([], [])  # for language detection
+    is_table = isinstance(text, Table)
     with Progress(f"read {name}", unit=" pairs") as bar:
         for pair in text.pairs(languages):
-            pairs += 1
+            first, pairs = first if pairs else pair, pairs + 1
             bar.update()
+            quoted += is_table and any(map(_QUOTED.fullmatch, pair))
             for side, sentence in enumerate(pair):
                 words[side] += len(sentence.split())
                 characters.update(sentence)
@@ -197,27 +195,35 @@ def _read(split: str, name: str, text: OwnText, languages: tuple[str, str]) -> T
                         f"{text.files[min(side, len(text.files) - 1)]}: sentence {pairs:,} has {len(sentence):,} "
                         f"characters: expected at most {LONGEST_HELD_OUT:,} in a validation or test set"
                     )
+    remarks = _check_languages(text.files, beginning, languages)
+    if is_table and all(_HEADER.fullmatch(cell.strip().lower()) for cell in first):
+        header = f"its first pair, {' '.join(first)}, may be the names of columns"
+        remarks.append(f"{text.files[0]}: {header}: if so, give them with --columns")
+    if quoted:
+        kept = f"{quoted:,} pairs have quotes as in CSV, which are kept"
+        remarks.append(f"{text.files[0]}: {kept}: save the table without quotes")
     return TextSummary(
         name=name,
         text=text,
         pairs=pairs,
         words=(words[0], words[1]),
         characters=frozenset(characters),
-        beginning=(tuple(beginning[0]), tuple(beginning[1])),
+        remarks=tuple(remarks),
     )
 
 
-def _check_languages(text: TextSummary, languages: tuple[str, str]) -> list[str]:
+def _check_languages(
+    files: Sequence[TextFile], beginning: tuple[list[str], list[str]], languages: tuple[str, str]
+) -> list[str]:
     """Warnings about sides that seem to be in a wrong language. Empty without py3langid."""
-    found = [likely_language(sentences) for sentences in text.beginning]
-    files = text.text.files
+    found = [likely_language(sentences) for sentences in beginning]
     if found == [languages[1], languages[0]]:
-        names = " and ".join(str(file) for file in files)
+        names = " and ".join(map(str, files))
         says = f"its source side is {found[0]}, its target side {found[1]}"
         if len(files) > 1:
             says = f"the first is {found[0]}, the second {found[1]}"
         raise ValueError(f"{names}: {says}, expected {languages[0]} and {languages[1]}: swap source and target")
-    places = [str(files[0]), str(files[1])] if len(files) > 1 else [f"the {side} of {files[0]}" for side in SIDES]
+    places = [*map(str, files)] if len(files) > 1 else [f"the {side} of {files[0]}" for side in ("source", "target")]
     return [
         f"{place} looks like {language}, not {code}: check it"
         for place, language, code in zip(places, found, languages, strict=True)
@@ -235,7 +241,8 @@ def reading_report(corpus: OwnCorpus, made: Mapping[str, Any]) -> str:
         for summary in texts:
             files = ", ".join(str(file) for file in summary.text.files)
             rows.append((split, files, f"{summary.pairs:,}", *(f"{count:,}" for count in summary.words)))
-    lines = [columns(rows, left=(0, 1)), *corpus.remarks]
+    remarks = [remark for texts in corpus.texts.values() for summary in texts for remark in summary.remarks]
+    lines = [columns(rows, left=(0, 1)), *remarks]
     if corpus.split_off:
         counts = ", ".join(f"{split} {made['options'][split]:,}" for split in corpus.split_off)
         line = f"split off the training pairs: {counts} (seed {made['options']['seed']})"

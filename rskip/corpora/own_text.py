@@ -35,15 +35,14 @@ class PairedFiles:
     @property
     def stem(self) -> str:
         """The source file's name without its language."""
-        name = without_packing(Path(str(self.source)).name)
-        match = _TWO_LETTERS.fullmatch(name)
-        return match["stem"] if match else name
+        match = _match(_TWO_LETTERS, self.source)
+        return match["stem"] if match else _name(self.source)
 
     @property
     def languages(self) -> tuple[str, str] | None:
         """The two-letter codes that the files' names end in (train.en, train.de.gz); None if a name has no code."""
-        found = [_TWO_LETTERS.fullmatch(without_packing(Path(str(file)).name)) for file in self.files]
-        return (found[0]["language"], found[1]["language"]) if found[0] and found[1] else None
+        source, target = (_match(_TWO_LETTERS, file) for file in self.files)
+        return (source["language"], target["language"]) if source and target else None
 
     def pairs(self, languages: tuple[str, str]) -> Iterator[Pair]:
         """Raw pairs."""
@@ -68,16 +67,15 @@ class Table:
 
     @property
     def stem(self) -> str:
-        name = without_packing(Path(str(self.file)).name)
-        match = _BOTH.fullmatch(name)
-        return (match["stem"] if match else "") or name.partition(".")[0]
+        match = _match(_BOTH, self.file)
+        return (match["stem"] if match else "") or _name(self.file).partition(".")[0]
 
     @property
     def languages(self) -> tuple[str, str] | None:
         """The names of its columns if both are two-letter codes, else the codes in the file's name (news.en-de.tsv)."""
         if self.columns and all(re.fullmatch("[a-z]{2}", column) for column in self.columns):
             return self.columns
-        match = _BOTH.fullmatch(without_packing(Path(str(self.file)).name))
+        match = _match(_BOTH, self.file)
         return (match["source"], match["target"]) if match else None
 
     @property
@@ -146,23 +144,23 @@ def _one_line(text: str) -> str:
     return _BREAKS.sub(" ", text).encode(errors="replace").decode()  # JSON may contain half a surrogate pair
 
 
-def without_packing(name: str) -> str:
-    """A file's name without .gz, .xz, .zst or .bz2."""
-    return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
+def _name(file: TextFile) -> str:
+    """The file's name without .gz, .xz, .zst or .bz2."""
+    path = Path(str(file))
+    return path.stem if path.suffix in SUFFIXES else path.name
+
+
+def _match(pattern: re.Pattern[str], file: TextFile) -> re.Match[str] | None:
+    return pattern.fullmatch(_name(file))
 
 
 def paired_files(sources: Sequence[Path], targets: Sequence[Path]) -> list[OwnText]:
-    """Pairs the n-th source file with the n-th target file.
-
-    :raises ValueError: the numbers of source and target files differ.
-    """
+    """Pairs the n-th source file with the n-th target file. :raises ValueError: their numbers differ."""
     if len(sources) != len(targets):
         counts = f"{len(sources)} source files and {len(targets)} target files"
         raise ValueError(f"{counts} were given: expected equal numbers, because the n-th files are paired")
-    return [
-        PairedFiles(TextFile(Path(source)), TextFile(Path(target)))
-        for source, target in zip(sources, targets, strict=True)
-    ]
+    pairs = zip(sources, targets, strict=True)
+    return [PairedFiles(TextFile(Path(source)), TextFile(Path(target))) for source, target in pairs]
 
 
 def files_of_prefixes(prefixes: Sequence[str], languages: tuple[str, str]) -> list[OwnText]:

@@ -21,12 +21,12 @@ from rskip.corpora.own_corpus import OwnCorpus
 from rskip.corpora.record import (
     CLEANING_FILE,
     RECORD_FILE,
-    OutputError,
     State,
     needs_build,
     plan,
     record_difference,
     shard_folders,
+    would_be_lost,
     write_json,
     write_record,
 )
@@ -47,6 +47,7 @@ from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
 from rskip.files.whole import put_in_place, real_path, whole_folder
 from rskip.machine.progress import Progress
+from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Whole
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, tool_versions
@@ -66,14 +67,9 @@ def prepare(
 ) -> bool:
     """Prepares a corpus in `output`, atomically.
 
-    The folder contains:
-
-    - the binarised splits and their dictionaries as fairseq-preprocess writes them; several shards are in folders
-      shard1, shard2 and so on
-    - text/, which `TextPipeline.load` reads
-    - reference/, the raw sentences of valid and test
-    - cleaning.json, the report of dropped pairs, if the options clean
-    - corpus.json
+    The folder contains the binarised splits and dictionaries as fairseq-preprocess writes them (several shards in
+    folders shard1, shard2 and so on), text/, which `TextPipeline.load` reads, reference/ with the raw sentences of
+    valid and test, cleaning.json, the report of dropped pairs, if the options clean, and corpus.json.
 
     Unfinished work is in `output`.partial. Repeating a killed run continues it and gives the same bytes. Bad input
     leaves no files.
@@ -84,8 +80,7 @@ def prepare(
     :param workers: number of processes; it does not change the result.
     :param force: replace a folder that was prepared, or begun, with other options.
     :returns: False if `output` was up to date and nothing was done.
-    :raises ValueError: the input is bad; SettingError: an option is not allowed; OutputError: `output` holds something
-        else.
+    :raises ValueError: the input is bad; SettingError: an option is not allowed, or `output` holds something else.
     :raises FileNotFoundError: an input or fairseq is missing.
     :raises OSError: a server, a disk or a worker process failed.
     """
@@ -133,9 +128,7 @@ def _begin(work: Path, planned: dict[str, Any], *, force: bool) -> None:
     """
     if work.exists() and (differs := _difference(work, planned)) is not None:
         if not force:
-            problem = f"{work} was left by an unfinished run and {differs}"
-            advice = "repeat that command, choose another {output}, or start again with {force}"
-            raise OutputError(problem, advice=advice)
+            raise would_be_lost(f"{work} was left by an unfinished run and {differs}")
         _remove(work)
     if not work.exists():
         with whole_folder(work) as building:
@@ -148,7 +141,7 @@ def _difference(work: Path, planned: dict[str, Any]) -> str | None:
     """How the plan of a work folder differs from this one; see `record_difference`."""
     if not (work / _STATE).is_file():
         problem = f"{work} was not made by rskip prepare"
-        raise OutputError(problem, advice="move it away, or choose another {output}")
+        raise SettingError("", problem, advice="move it away, or choose another output")
     state = read_state(work / _STATE, State, advice=f"move {work} away to start again")
     return record_difference(state, planned)
 
@@ -184,9 +177,8 @@ def _setting(corpus: Corpus, options: PrepareOptions, *, work: Path, workers: in
 def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) -> dict[str, Any]:
     """Makes the work folder's `result` without corpus.json. Returns the part of the record that is known afterwards."""
     work, result, shards = setting.work, setting.work / _RESULT, setting.options.shards
-    splits = [split for split in corpus.split_names if split != "train"]
     if not (work / _TOKENISED).exists():
-        unpacked = _unpack(setting, corpus, files)
+        unpacked = _unpack(setting, corpus, files) if isinstance(corpus, PublishedCorpus) else {}
         texts = split_texts(corpus, setting.options, unpacked, generated=work / _GENERATED)
         counts = _count(texts)
         tokenise(setting, texts, counts)
@@ -196,37 +188,20 @@ def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, 
         write_json(work / _TOKENISED, raw)
         for name in (_UNPACKED, _GENERATED):
             shutil.rmtree(work / name, ignore_errors=True)
+    sentences = read_state(work / _TOKENISED, dict[str, Whole], advice="remove its folder to prepare the corpus again")
+    held_out = {split: sentences[split] for split in corpus.split_names if split != "train"}
     if not (setting.texts / DICTIONARY).exists():
         words = deduplicate(setting)
         pipeline = learn(setting, words)
-        for split in splits:
+        for split in held_out:
             segment_held_out(setting, pipeline, split)
         segment(setting, words, pipeline)
     for name in ("words", "tokens"):
         shutil.rmtree(work / name, ignore_errors=True)
-    sentences = read_state(work / _TOKENISED, dict[str, Whole], advice="remove its folder to prepare the corpus again")
     report = CleaningReport.read(work / CLEANED)
-    held_out = {split: sentences[split] for split in splits}
     for number, folder in enumerate(shard_folders(result, shards)):
         in_shard = {"train": len(range(number, report.kept(), shards)), **(held_out if number == 0 else {})}
-        binarised = work / f"binarised{number + 1}"
-        if not binarised.exists():
-            pairs = sum(in_shard.values())
-            print(f"binarise: {pairs:,} pairs, by fairseq-preprocess (no progress output)", file=sys.stderr)
-            with whole_folder(binarised) as building:
-                binarise(
-                    setting.texts / f"shard{number + 1}",
-                    building,
-                    source=corpus.source,
-                    target=corpus.target,
-                    sentences=in_shard,
-                    dictionary=setting.texts / DICTIONARY,
-                    workers=setting.workers,
-                )
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in sorted(binarised.iterdir()):
-            path.rename(folder / path.name)
-        binarised.rmdir()
+        _binarise(setting, number, in_shard, folder)
     if shards > 1:
         for language in setting.languages:
             shutil.copyfile(setting.texts / DICTIONARY, result / f"dict.{language}.txt")
@@ -251,25 +226,40 @@ def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, 
     }
 
 
-def _unpack(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) -> dict[Text, TextFile]:
+def _binarise(setting: Setting, shard: int, sentences: Mapping[str, int], folder: Path) -> None:
+    """Binarises a shard, unless that is done, and moves its files to `folder`."""
+    binarised = setting.work / f"binarised{shard + 1}"
+    if not binarised.exists():
+        pairs = sum(sentences.values())
+        print(f"binarise: {pairs:,} pairs, by fairseq-preprocess (no progress output)", file=sys.stderr)
+        with whole_folder(binarised) as building:
+            binarise(
+                setting.texts / f"shard{shard + 1}",
+                building,
+                languages=setting.languages,
+                sentences=sentences,
+                dictionary=setting.texts / DICTIONARY,
+                workers=setting.workers,
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in sorted(binarised.iterdir()):
+        path.rename(folder / path.name)
+    binarised.rmdir()
+
+
+def _unpack(
+    setting: Setting, corpus: PublishedCorpus, files: Mapping[UpstreamFile, Path]
+) -> dict[Text, TextFile]:
     """Unpacks the texts of the corpus's two languages. In errors a text has the name of its archive and member."""
-    if not isinstance(corpus, PublishedCorpus):
-        return {}
-    texts = [
-        parallel.sides[language]
-        for parallels in corpus.splits.values()
-        for parallel in parallels
-        for language in setting.languages
-    ]
     members: dict[UpstreamFile, set[str]] = {}
-    for text in texts:
+    for text in corpus.texts():
         if text.member is not None:
             members.setdefault(text.file, set()).add(text.member)
     folder = setting.work / _UNPACKED
     for file, wanted in members.items():
         extract(files[file], sorted(wanted), folder / file.name)
     unpacked = {}
-    for text in texts:
+    for text in corpus.texts():
         path, name = files[text.file], ""
         if text.member is not None:
             path, name = folder / text.file.name / text.member, f"{path}, member {text.member}"

@@ -35,13 +35,10 @@ class State(TypedDict, total=False):
     tools: dict[str, str]
 
 
-class _WithFiles(TypedDict):
+class CorpusRecord(State):
+    """Content of corpus.json. `files` has checksums and `sizes` has bytes."""
+
     files: dict[str, str]
-
-
-class CorpusRecord(State, _WithFiles, total=False):
-    """Content of corpus.json. `files` has checksums and `sizes` has bytes. Older files lack `sizes`."""
-
     sizes: dict[str, Whole]
 
 
@@ -52,20 +49,9 @@ class TranslationRecord(CorpusRecord):
     dictionary_size: Whole
 
 
-class OutputError(ValueError):
-    """The output folder holds something that would be lost.
-
-    :param problem: the problem, with the folder's name.
-    :param advice: what to do. `{output}` and `{force}` stand for the caller's names of these options.
-    """
-
-    def __init__(self, problem: str, *, advice: str) -> None:
-        self.problem, self.advice = problem, advice
-        super().__init__(self.sentence(output="output", force="force=True"))
-
-    def sentence(self, *, output: str, force: str) -> str:
-        """The error in one line, with the caller's names of the two options."""
-        return f"{self.problem}: {self.advice.format(output=output, force=force)}"
+def would_be_lost(problem: str) -> SettingError:
+    """The error for an output folder that is replaced only with `force`."""
+    return SettingError("", problem, instead="force", advice="or choose another output")
 
 
 def plan(corpus: Corpus, options: PrepareOptions) -> dict[str, Any]:
@@ -142,22 +128,22 @@ def needs_build(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
     """Whether `folder` must be made; False if it is up to date.
 
     :param force: replace a folder that was prepared with other options.
-    :raises OutputError: the folder holds something that would be lost.
+    :raises SettingError: the folder holds something that would be lost.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return True
     record = read_corpus_record(folder)
     if record is None:
         problem = f"{folder} was not made by rskip prepare, because it has no {RECORD_FILE}"
-        raise OutputError(problem, advice="choose another {output}")
+        raise SettingError("", problem, advice="choose another output")
     differs = record_difference(record, planned) or damage(folder, record)
     if differs is None:
         return False
     if not force:
-        raise OutputError(f"{folder} {differs}", advice="choose another {output}, or replace it with {force}")
+        raise would_be_lost(f"{folder} {differs}")
     if others := _files(folder) - {*record["files"], RECORD_FILE}:
         problem = f"{folder} holds {min(others)}, which rskip prepare did not make"
-        raise OutputError(problem, advice="move it away first")
+        raise SettingError("", problem, advice="move it away first")
     return True
 
 
@@ -167,7 +153,7 @@ def damage(folder: Path, record: CorpusRecord) -> str | None:
     for name in [*record["files"], RECORD_FILE]:
         if name not in held:
             return f"lacks {name}"
-        expected = record.get("sizes", {}).get(name)  # corpus.json of earlier versions lacks sizes
+        expected = record["sizes"].get(name)
         if expected is not None and (size := (folder / name).stat().st_size) != expected:
             return f"is damaged ({name} has {size:,} bytes, not {expected:,})"
     return None
@@ -184,23 +170,18 @@ def record_difference(record: Mapping[str, Any], planned: Mapping[str, Any]) -> 
     """
     if record.get("corpus") != planned["corpus"]:
         return f"holds {record.get('corpus')}, not {planned['corpus']}"
-    if not _same_inputs(record.get("inputs"), planned["inputs"]):
+    inputs = record.get("inputs", {})
+    if set(inputs) != set(planned["inputs"]) or any(
+        known[key] not in (None, inputs[name].get(key, known[key]))
+        for name, known in planned["inputs"].items()
+        for key in ("size", "sha256")
+    ):
         return "was prepared from other files, or other versions of them"
     for key, made in (("options", "with"), ("tools", "by")):
         if key in planned and record.get(key) != planned[key]:
             return f"was prepared {made} {_listed(record.get(key))}, not {made} {_listed(planned[key])}"
     same = all(record.get(key) == planned[key] for key in planned.keys() - {"inputs"})
     return None if same else "was prepared by another version of rskip"
-
-
-def _same_inputs(recorded: Any, planned: Mapping[str, Mapping[str, Any]]) -> bool:
-    if not isinstance(recorded, dict) or set(recorded) != set(planned):
-        return False
-    return all(
-        known[key] in (None, recorded[name].get(key, known[key]))
-        for name, known in planned.items()
-        for key in ("size", "sha256")
-    )
 
 
 def _listed(options: Any) -> str:

@@ -25,27 +25,7 @@ T = TypeVar("T")
 _Files = Mapping[str, UpstreamFile]
 
 
-def read_corpora(path: Path) -> tuple[list[PublishedCorpus], list[CaptionCorpus], list[TextCorpus]]:
-    """The corpora of a file such as corpora.yaml, whose first lines describe its keys.
-
-    For each pair of languages the direction in the entry's name comes first.
-    """
-    content = read_yaml(path)
-    folders = {folder: _files(entries) for folder, entries in content["files"].items()}
-    corpora = [
-        corpus
-        for name, entry in content["corpora"].items()
-        for corpus in _both_directions(name, entry, folders[entry["folder"]])
-    ]
-    captions = [_captions(name, entry, folders[entry["folder"]]) for name, entry in content["captions"].items()]
-    texts = [
-        TextCorpus(name=name, **{**entry, "file": folders[entry["folder"]][entry["file"]]})
-        for name, entry in content["texts"].items()
-    ]
-    return corpora, captions, texts
-
-
-def _files(entries: list[dict[str, Any]]) -> dict[str, UpstreamFile]:
+def _files(entries: list[dict[str, Any]]) -> _Files:
     files = [UpstreamFile(name=entry["url"].rpartition("/")[2], **entry) for entry in entries]
     return {file.name: file for file in files}
 
@@ -84,22 +64,29 @@ def _parallel_text(entry: dict[str, Any], languages: list[str], files: _Files) -
 
 def _captions(name: str, entry: dict[str, Any], files: _Files) -> CaptionCorpus:
     archive = files[entry["archive"]]
-    texts = {}
-    for key, text in entry["texts"].items():
-        texts[key] = UpstreamFile(
-            name=text["member"], url=archive.url, size=text.get("size"), sha256=text.get("sha256")
-        )
+    texts = {
+        key: UpstreamFile(name=text["member"], url=archive.url, size=text.get("size"), sha256=text.get("sha256"))
+        for key, text in entry["texts"].items()
+    }
     folders = tuple(entry.get("image_folders", ("images",)))
     return CaptionCorpus(name=name, **{**entry, "archive": archive, "texts": texts, "image_folders": folders})
 
 
-_PARALLEL, _CAPTIONS, _OF_TEXT = read_corpora(Path(__file__).with_name("corpora.yaml"))
-
+_CONTENT: Any = read_yaml(Path(__file__).with_name("corpora.yaml"))  # its first lines describe its keys
+_FOLDERS = {folder: _files(entries) for folder, entries in _CONTENT["files"].items()}
+_PARALLEL = [
+    corpus
+    for name, entry in _CONTENT["corpora"].items()
+    for corpus in _both_directions(name, entry, _FOLDERS[entry["folder"]])
+]
 CORPORA: dict[str, Corpus] = {corpus.name: corpus for corpus in (*_PARALLEL, numbers("en", "de"), numbers("de", "en"))}
-
-CAPTION_CORPORA: dict[str, CaptionCorpus] = {corpus.name: corpus for corpus in _CAPTIONS}
-
-TEXT_CORPORA: dict[str, TextCorpus] = {corpus.name: corpus for corpus in _OF_TEXT}
+CAPTION_CORPORA = {
+    name: _captions(name, entry, _FOLDERS[entry["folder"]]) for name, entry in _CONTENT["captions"].items()
+}
+TEXT_CORPORA = {
+    name: TextCorpus(name=name, **{**entry, "file": _FOLDERS[entry["folder"]][entry["file"]]})
+    for name, entry in _CONTENT["texts"].items()
+}
 
 
 def find_corpus(name: str) -> Corpus:
@@ -123,15 +110,12 @@ def find_text_corpus(name: str) -> TextCorpus:
 def _find(name: str, corpora: Mapping[str, T], expected: str) -> T:
     if name in corpora:
         return corpora[name]
-    kinds: dict[str, Mapping[str, object]] = {
-        "two languages": CORPORA,
-        "image captions": CAPTION_CORPORA,
-        "a text in one language": TEXT_CORPORA,
-    }
-    for kind, others in kinds.items():
-        if name in others:
-            raise SettingError("", f"{name} has {kind}", expected=expected)
-    known = [*CORPORA, *CAPTION_CORPORA, *TEXT_CORPORA]
+    kinds: tuple[tuple[str, Mapping[str, object]], ...] = (
+        ("two languages", CORPORA), ("image captions", CAPTION_CORPORA), ("a text in one language", TEXT_CORPORA),
+    )  # fmt: skip
+    if kind := next((kind for kind, others in kinds if name in others), None):
+        raise SettingError("", f"{name} has {kind}", expected=expected)
+    known = [each for _, others in kinds for each in others]
     near = [each for each in known if name and each.startswith(name.lower())] or nearest(name.lower(), known)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     ways = "`rskip prepare --list` lists all; for your own text, use `rskip prepare --source FILE --target FILE`"

@@ -8,14 +8,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from rskip.corpora.cleaning import PairCleaner
-from rskip.corpora.corpus import SPLITS, CleaningOptions, Corpus, GeneratedCorpus, Pair, PublishedCorpus, Text
+from rskip.corpora.corpus import SPLITS, Corpus, GeneratedCorpus, Pair, PublishedCorpus, Text
 from rskip.corpora.formats import TextFile, read_pairs
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.own_corpus import OwnCorpus
@@ -71,14 +71,14 @@ def split_texts(
         return [
             SplitText(
                 split=split,
-                name=parallel.name,
-                sides=(files[parallel.sides[corpus.source]], files[parallel.sides[corpus.target]]),
-                sentences=parallel.sentences,
-                every=parallel.every,
-                except_every=parallel.except_every,
+                name=text.name,
+                sides=(files[text.sides[corpus.source]], files[text.sides[corpus.target]]),
+                sentences=text.sentences,
+                every=text.every,
+                except_every=text.except_every,
             )
             for split, texts in corpus.splits.items()
-            for parallel in texts
+            for text in texts
         ]
     names = {split: [corpus.name] for split in SPLITS}
     if isinstance(corpus, OwnCorpus):
@@ -100,21 +100,16 @@ def split_texts(
             }
             total = corpus.pairs if isinstance(corpus, OwnCorpus) else options.pairs  # of train
             bar = stack.enter_context(Progress("split", total=total, unit=" pairs", log=30.0))
-            for split, number, pair in _dealt(corpus, options):  # one by one, since they may not fit into memory
+            if isinstance(corpus, OwnCorpus):
+                dealt = deal_pairs(corpus, options)
+            else:
+                assert isinstance(corpus, GeneratedCorpus)
+                dealt = ((split, 0, pair) for split, pair in corpus.generate(pairs=options.pairs, seed=options.seed))
+            for split, number, pair in dealt:  # one by one, since they may not fit into memory
                 for file, sentence in zip(targets[split, number], pair, strict=True):
                     file.write(sentence.replace("\0", " ") + "\n")  # Tokenizer replaces it too
                 bar.update(isinstance(corpus, OwnCorpus) or split == "train")
     return [SplitText(split=split, name=name, sides=sides) for (split, _), (name, sides) in parts.items()]
-
-
-def _dealt(corpus: Corpus, options: PrepareOptions) -> Iterator[tuple[str, int, Pair]]:
-    """The pairs of a corpus that is not published, with their splits and the numbers of their texts in the splits."""
-    if isinstance(corpus, OwnCorpus):
-        sizes = {split: getattr(options, split) for split in corpus.split_off}
-        yield from deal_pairs(corpus, sizes=sizes, seed=options.seed or 0, cleaning=options.cleaning)
-    if isinstance(corpus, GeneratedCorpus):
-        for split, pair in corpus.generate(pairs=options.pairs, seed=options.seed):
-            yield split, 0, pair
 
 
 def _sides(folder: Path, split: str, number: int, name: str = "") -> tuple[TextFile, TextFile]:
@@ -141,24 +136,34 @@ def read_blocks(
     return sizes, blocks()
 
 
-def deal_pairs(
-    corpus: OwnCorpus, *, sizes: dict[str, int], seed: int, cleaning: CleaningOptions
-) -> Iterator[tuple[str, int, Pair]]:
+def deal_pairs(corpus: OwnCorpus, options: PrepareOptions) -> Iterator[tuple[str, int, Pair]]:
     """Yields every pair of the corpus with its split and the number of its text in that split, from 0.
 
     The different source sentences are sorted by a hash of seed and sentence. The first ones become test, the next ones
     valid. Added text therefore changes few of them. Each chosen sentence gets the first of its pairs that cleaning
     would keep, with words separated by spaces. Its other pairs are left out.
-
-    :param sizes: number of pairs to split off train, for valid and for test.
     """
-    languages = (corpus.source, corpus.target)
-    cleaner = PairCleaner(dataclasses.replace(cleaning, empty=True, leaks=False, languages=False), languages=languages)
+    languages, seed = (corpus.source, corpus.target), options.seed or 0
+    cleaning = dataclasses.replace(options.cleaning, empty=True, leaks=False, languages=False)
+    cleaner = PairCleaner(cleaning, languages=languages)
 
     def usable(pair: Pair) -> bool:
         return cleaner.reason((" ".join(pair[0].split()), " ".join(pair[1].split()))) is None
 
-    owner = _chosen(corpus, sizes, seed, usable)
+    owner: dict[int | None, str] = {}
+    if sizes := {split: getattr(options, split) for split in sorted(corpus.split_off)}:
+        keys = array("Q")
+        for summary in corpus.texts["train"]:
+            keys.extend(_key(pair[0], seed) for pair in summary.text.pairs(languages) if usable(pair))
+        distinct = np.unique(np.frombuffer(keys, dtype=np.uint64)) if keys else np.empty(0, dtype=np.uint64)
+        if len(distinct) <= sum(sizes.values()):
+            wanted = ", ".join(f"{split} {sizes[split]:,}" for split in corpus.split_off)
+            raise ValueError(
+                f"the training text has {len(distinct):,} different source sentences after cleaning: expected more "
+                f"than the {sum(sizes.values()):,} that are split off ({wanted}); give more text, or these sets"
+            )
+        for split, size in sizes.items():  # test before valid, so another size of valid does not change test
+            owner.update(dict.fromkeys(distinct[len(owner) : len(owner) + size].tolist(), split))
     taken: set[int | None] = set()
     for split, texts in corpus.texts.items():
         for number, summary in enumerate(texts):
@@ -169,28 +174,6 @@ def deal_pairs(
                 elif key not in taken and usable(pair):
                     taken.add(key)
                     yield owner[key], 0, pair
-
-
-def _chosen(
-    corpus: OwnCorpus, sizes: dict[str, int], seed: int, usable: Callable[[Pair], bool]
-) -> dict[int | None, str]:
-    """Maps the key of each chosen source sentence of train to its split."""
-    if not sizes:
-        return {}
-    keys = array("Q")
-    for summary in corpus.texts["train"]:
-        keys.extend(_key(pair[0], seed) for pair in summary.text.pairs((corpus.source, corpus.target)) if usable(pair))
-    distinct = np.unique(np.frombuffer(keys, dtype=np.uint64)) if keys else np.empty(0, dtype=np.uint64)
-    if len(distinct) <= sum(sizes.values()):
-        wanted = ", ".join(f"{split} {count:,}" for split, count in sizes.items())
-        raise ValueError(
-            f"the training text has {len(distinct):,} different source sentences after cleaning: expected more than "
-            f"the {sum(sizes.values()):,} that are split off ({wanted}); give more text, or these sets as files"
-        )
-    owner: dict[int | None, str] = {}
-    for split in sorted(sizes):  # test before valid, so another size of valid does not change test
-        owner.update(dict.fromkeys(distinct[len(owner) : len(owner) + sizes[split]].tolist(), split))
-    return owner
 
 
 def _key(source: str, seed: int) -> int:

@@ -74,7 +74,7 @@ def prepare_text(
     :param offline: download nothing.
     :param force: replace a folder that was prepared with other options.
     :returns: False if `output` was up to date already.
-    :raises ValueError: the text is empty, too short or not UTF-8; OutputError: `output` holds other files.
+    :raises ValueError: the text is empty, too short or not UTF-8, or `output` holds other files.
     :raises OSError: the text is missing, or the server can't be reached.
     """
     output, options = real_path(output), options or TextOptions()

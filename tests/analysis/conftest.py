@@ -10,7 +10,7 @@ import torch
 
 from rskip.vision import subject
 from rskip.vision.data import ImageSet
-from tests.corpora.inspection.conftest import mmap_files
+from tests.corpora.mmap_files import mmap_files
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from rskip.captioning.captions import read_split
 from rskip.captioning.preparation import CaptionOptions, prepare_captions, summary
 from rskip.corpora import find_caption_corpus
 from rskip.corpora.corpus import UpstreamFile
-from rskip.corpora.record import OutputError, read_corpus_record
+from rskip.corpora.record import read_corpus_record
 from rskip.text import Dictionary
 
 SPLITS = {"train": ["a.jpg", "b.jpg", "c.jpg"], "valid": ["d.jpg"], "test": ["e.jpg", "f.jpg"]}
@@ -57,12 +57,12 @@ def test_without_pictures_all_are_taken_and_once(flickr8k, tmp_path):
     assert Dictionary.load(output / "dict.txt").tokens[4:] == ["a", "dog", "runs", "b", "c"]
     assert summary(output) == ["images: train 3, valid 1, test 2; dictionary: 5 words"]
     assert not prepare_captions(flickr8k, output, mirror=mirror)
-    with pytest.raises(OutputError, match="was prepared with min_count 5, not with min_count 6"):
+    with pytest.raises(ValueError, match="was prepared with min_count 5, not with min_count 6"):
         prepare_captions(flickr8k, output, options=CaptionOptions(min_count=6), mirror=mirror)
     with pytest.raises(ValueError, match="is in the folder of the data"):
         prepare_captions(flickr8k, add_pictures(tmp_path / "photos", ["a.jpg"]) / "data", images=tmp_path / "photos")
     (output / "dict.txt").write_text("")
-    with pytest.raises(OutputError, match="damaged"):
+    with pytest.raises(ValueError, match="damaged"):
         prepare_captions(flickr8k, output, mirror=mirror)
     assert prepare_captions(flickr8k, output, mirror=mirror, force=True)
 
@@ -82,7 +82,7 @@ def test_only_pictures_that_are_there_are_taken(flickr8k, tmp_path, place):
     record = read_corpus_record(output)
     assert record["images"] == {"train": 2, "valid": 1, "test": 1} and record["captions"]["train"] == 10
     (folder / "b.jpg").touch()
-    with pytest.raises(OutputError, match="was prepared from other files"):
+    with pytest.raises(ValueError, match="was prepared from other files"):
         prepare_captions(flickr8k, output, mirror=str(tmp_path / "mirror"), **given)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rskip.cli.main import main
-from tests.corpora.inspection.conftest import mmap_files
+from tests.corpora.mmap_files import mmap_files
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ def test_made_once(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main([*arguments, "--seed", "2"]) == 2
     assert capsys.readouterr().err == (
         f"rskip prepare: error: {output} was prepared with subwords bpe, size 60, pairs 50, seed 1, not with "
-        "subwords bpe, size 60, pairs 50, seed 2: choose another --output, or replace it with --force\n"
+        "subwords bpe, size 60, pairs 50, seed 2; use --force; or choose another output\n"
     )
 
 

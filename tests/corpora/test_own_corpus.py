@@ -210,20 +210,28 @@ def test_words_and_case_are_chosen_and_kept_for_translation(prepare: Prepare, tm
 
 def test_changed_files_are_refused_then_forced(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["prepare", *write_sides(tmp_path / "train", PAIRS), "--output", str(tmp_path / "own")]
-    assert main(arguments) == 0
-    assert main(arguments) == 0
+    assert main(arguments) == main(arguments) == 0
     assert "own is up to date (nothing to do): pairs: train 46, valid 2, test 2" in capsys.readouterr().out
     write_sides(tmp_path / "train", PAIRS[:-1])
     assert main(arguments) == 2
-    assert "own was prepared from other files, or other versions of them: choose another" in capsys.readouterr().err
+    assert "own was prepared from other files, or other versions of them; use --force" in capsys.readouterr().err
+    assert main([*arguments, "--force"]) == 0
+    assert json.loads((tmp_path / "own/corpus.json").read_bytes())["sentences"]["train"] == 45
     table = ["prepare", "--table", str(tmp_path / "table.tsv"), "--languages", "en", "de"]
     table += ["--output", str(tmp_path / "table"), "--columns"]
     (tmp_path / "table.tsv").write_text("".join(f"{source}\t{target}\t{target} so\n" for source, target in PAIRS))
-    assert main([*table, "1", "2"]) == 0
-    assert main([*table, "1", "3"]) == 2
-    assert "table was prepared from other files, or other versions of them: choose another" in capsys.readouterr().err
-    assert main([*arguments, "--force"]) == 0
-    assert json.loads((tmp_path / "own/corpus.json").read_bytes())["sentences"]["train"] == 45
+    assert (main([*table, "1", "2"]), main([*table, "1", "3"])) == (0, 2)
+
+
+def test_a_header_and_quotes_in_a_table_are_told(
+    prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quoted = [("source", "target"), *PAIRS, ('"he said ""hi"""', "er sagte"), ('He said "hi".', "ja")]
+    (tmp_path / "t.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in quoted), encoding="utf-8")
+    prepare("--table", str(tmp_path / "t.tsv"), "--languages", "en", "de")
+    header, quotes = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"{tmp_path}/t.tsv: ")]
+    assert "source target, may be the names of columns" in header and "--columns" in header
+    assert "1 pairs have quotes as in CSV" in quotes
 
 
 def test_bad_input_is_one_line_and_leaves_nothing(
@@ -238,10 +246,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     for name, content in (
         ("empty.de", b""),
         ("short.de", german.partition(b"\n")[2]),
-        ("utf16.de", german.decode().encode("utf-16")),
-        ("latin.de", german.decode().encode("latin-1")),
         ("cut.de.gz", gzip.compress(german)[:-9]),
-        ("zstd.de", b"\x28\xb5\x2f\xfd" + german),
         ("one.tsv", b"a\tb\nc\n"),
         ("not.jsonl", b'{"en": "a", "de": "b"}\nc\n'),
         ("keys.jsonl", b'{"en": "a", "fr": "b"}\n'),
@@ -249,7 +254,6 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         Path(name).write_bytes(content)
     same, codes = ["--source", "train.en"], ["--languages", "en", "de"]
     given = ["--source", "train.en", "--target", "train.de"]
-    monkeypatch.setattr("rskip.files.packed._zstd", lambda: None)
     for arguments, message in (
         (["--source", "train.en"], "--source is given without --target"),
         (["--valid-source", "a", "--valid-target", "b"], "no text to train on"),
@@ -271,15 +275,11 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         ([*given, "--test-prefix", "train", *codes], "train.en and train.de (test) and train.en and train.de (train)"),
         ([*same, "--target", "empty.de"], "empty.de is empty"),
         ([*same, "--target", "short.de"], "train.en has 50 lines and short.de has 49"),
-        ([*same, "--target", "utf16.de"], "utf16.de: line 1 is UTF-16"),
-        ([*same, "--target", "latin.de"], "latin.de: line 1 is not valid UTF-8"),
         ([*same, "--target", "cut.de.gz"], "cut.de.gz is damaged or truncated after line "),
-        ([*same, "--target", "zstd.de"], "zstd.de is compressed with zstd"),
         (["--table", "one.tsv", *codes], "one.tsv: line 2 has 1 columns"),
         (["--table", "one.tsv", "--columns", "a", "c", *codes], "one.tsv has no column 'c'"),
         (["--table", "not.jsonl", *codes], "not.jsonl: line 2 is not a JSON object"),
         (["--table", "keys.jsonl", *codes], "keys.jsonl: line 1 has no text under the key 'de'"),
-        (["--table", "empty.de", *codes], "empty.de is empty"),
         ([*given, "--test-prefix", "long", *codes], "long.en: sentence 3 has 20,001 characters"),
         (["--train-prefix", "blank", *codes], "the training text has 0 different source sentences"),
         ([*given, "--valid-prefix", "two", "--valid", "3", *codes], "--valid is for your own text without"),
@@ -306,17 +306,14 @@ def test_languages_are_looked_at_where_langid_is_installed(
 def test_report_says_what_was_read_split_off_and_dropped(
     stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pairs = [*PAIRS, PAIRS[0], ("", "leer"), ("x" * 5_001, "y"), ("a b c d e f g h i j", "a"), ("nine words", "neun")]
+    pairs = [*PAIRS, PAIRS[0], ("", "leer"), ("a b c d e f g h i j", "a"), ("nine words", "neun")]
     assert main(["prepare", *write_sides(tmp_path / "train", pairs), "--output", str(tmp_path / "own")]) == 0
     first, *lines = capsys.readouterr().out.splitlines()
     assert first.split() == ["read", "file", "pairs", "words", "en", "words", "de"]
     words = [sum(len(pair[side].split()) for pair in pairs) for side in range(2)]
-    assert lines[0].split()[-3:] == ["55", *map(str, words)]
+    assert lines[0].split()[-3:] == ["54", *map(str, words)]
     assert lines[1].startswith("split off the training pairs: valid 2, test 2 (seed 1)")
-    examples = {line.partition(":")[0]: line.split(": ")[1].split() for line in lines if line.startswith("dropped as")}
-    assert examples["dropped as empty"] == ['""', "leer"]
-    assert examples["dropped as too long"] == ["x" * 57 + "...", "y"]
-    assert examples["dropped as lopsided"] == [*"abcdefghij", "a"]
+    assert any(line.split() == ["dropped", "as", "empty:", '""', "leer"] for line in lines)
     assert lines[-2:] == [
         f"inspect it with: rskip inspect {tmp_path}/own --plot lengths.svg",
         f"train on it with: rskip train {tmp_path}/own",
@@ -326,7 +323,7 @@ def test_report_says_what_was_read_split_off_and_dropped(
 @pytest.mark.parametrize(("source", "spaced"), [("en", True), ("zh", False)])
 def test_default_cleaning_and_size(source: str, spaced: bool) -> None:
     cleaning = default_cleaning(source, "de")
-    assert (cleaning.max_words is not None) == (cleaning.max_ratio is not None) == spaced
+    assert (cleaning.max_words > 0) == (cleaning.max_ratio > 0) == spaced
     assert cleaning.empty and cleaning.duplicates and cleaning.leaks and cleaning.max_characters
     sizes = [default_size(pairs, characters=90) for pairs in (10, 4_999, 5_000, 10_000, 29_000, 200_000, 10**6)]
     assert sizes == [2_000, 2_000, 4_000, 10_000, 10_000, 16_000, 32_000]

@@ -40,7 +40,7 @@ from rskip.translation import Translator
 from rskip.vision import preact_resnet
 from rskip.vision.model_file import load_model
 from rskip.zoo.registry import read_registry
-from tests.corpora.inspection.conftest import mmap_files
+from tests.corpora.mmap_files import mmap_files
 from tests.fuzz.contract import holds
 from tests.fuzz.values import given, values
 

@@ -10,7 +10,6 @@ import pytest
 from rskip.cli.main import main
 from rskip.corpora import TEXT_CORPORA
 from rskip.corpora.binarised import MmapSentences
-from rskip.corpora.record import OutputError
 from rskip.language_modeling.data import load_data
 from rskip.language_modeling.preparation import TextOptions, prepare_text, read_parts
 from rskip.language_modeling.tokens import TextTokens
@@ -66,7 +65,7 @@ def test_a_prepared_text_is_its_characters_in_order(text: Path, prepared: Path) 
 
 def test_preparing_again_does_nothing_and_other_options_are_told(text: Path, prepared: Path) -> None:
     assert not prepare_text(text, prepared, options=TextOptions(valid_share=0.2))
-    with pytest.raises(OutputError, match="was prepared with tokens characters, valid_share 0.2, not with"):
+    with pytest.raises(ValueError, match="was prepared with tokens characters, valid_share 0.2, not with"):
         prepare_text(text, prepared)
 
 

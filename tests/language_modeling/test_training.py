@@ -259,7 +259,7 @@ def test_wrong_settings_are_told(train_here: Callable[..., None], prepared: Path
     with pytest.raises(ValueError, match="is in the folder of the data"):
         train_here(prepared / "model")
     (tmp_path / "dict.txt").touch()
-    (tmp_path / "corpus.json").write_text('{"captions": {"train": 9}, "files": {}}')
+    (tmp_path / "corpus.json").write_text('{"captions": {"train": 9}, "files": {}, "sizes": {}}')
     for bad in ("nowhere", tmp_path):
         with pytest.raises(FileNotFoundError, match="holds no text: expected a folder from `rskip prepare"):
             load_data(bad)

@@ -29,8 +29,8 @@ def checked_reasons(options: CleaningOptions) -> tuple[str, ...]:
     """The reasons for which these options drop pairs."""
     switches = {
         EMPTY: options.empty,
-        TOO_LONG: options.max_words is not None or options.max_characters is not None,
-        LOPSIDED: options.max_ratio is not None,
+        TOO_LONG: options.max_words or options.max_characters,
+        LOPSIDED: options.max_ratio,
         LEAK: options.leaks,
         WRONG_LANGUAGE: options.languages,
         DUPLICATE: options.duplicates,
@@ -74,11 +74,11 @@ class PairCleaner:
         shorter, longer = sorted((_length(words[0]), _length(words[1])))
         if options.empty and any(map(is_blank, words)):
             return EMPTY
-        if options.max_words is not None and longer > options.max_words:
+        if options.max_words and longer > options.max_words:
             return TOO_LONG
-        if options.max_characters is not None and max(map(len, words)) > options.max_characters:
+        if options.max_characters and max(map(len, words)) > options.max_characters:
             return TOO_LONG
-        if options.max_ratio is not None and longer > options.max_ratio * shorter:
+        if options.max_ratio and longer > options.max_ratio * shorter:
             return LOPSIDED
         if words in self._held_out:
             return LEAK

@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from rskip.corpora.cleaning import clean_sentence, remove_non_printing, unescape_entities
+from rskip.corpora.cleaning.sentence import clean_sentence, remove_non_printing, unescape_entities
 from rskip.corpora.corpus import CleaningOptions
 
 
