@@ -1,6 +1,6 @@
 """Corpora: download, verify, clean, tokenise, segment, binarise."""
 
-from rskip.corpora.corpus import describe, overview
+from rskip.corpora.listing import describe, overview
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.own_corpus import read_own_corpus
 from rskip.corpora.own_text import paired_files

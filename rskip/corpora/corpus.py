@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
-
-from rskip.machine.terminal import columns
 
 SPLITS = ("train", "valid", "test")
 """The splits of every corpus. Further test sets are test1, test2 and so on, as in fairseq."""
@@ -67,6 +65,14 @@ class ParallelText:
     sentences: int | None = None
     every: int | None = None
     except_every: int | None = None
+
+    @property
+    def pairs(self) -> int | None:
+        """The number of pairs that are taken; None: unknown."""
+        if self.sentences is None or not (every := self.every or self.except_every):
+            return self.sentences
+        chosen = self.sentences // every
+        return self.sentences - chosen if self.except_every else chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,116 +226,3 @@ class TextCorpus(Described):
 
     folder: str
     file: UpstreamFile
-
-
-def overview(corpora: Iterable[Corpus | CaptionCorpus | TextCorpus]) -> str:
-    """A table with one line per corpus: name (of both directions), training data, bytes to download, terms of use. It
-    has no last line end."""
-    rows: dict[object, list[str]] = {}
-    for corpus in corpora:
-        either, content, files = corpus.name, "text", list[UpstreamFile]()
-        if isinstance(corpus, Corpus):
-            either = corpus.name.removesuffix(f"{corpus.source}-{corpus.target}")
-            either += "-".join(sorted((corpus.source, corpus.target)))
-        if isinstance(corpus, CaptionCorpus):
-            content, files = f"{corpus.images['train']:,} images", [corpus.archive]
-        elif isinstance(corpus, TextCorpus):
-            files = [corpus.file]
-        elif isinstance(corpus, PublishedCorpus):
-            pairs = _pairs(corpus.splits["train"])
-            content, files = "unknown" if pairs is None else f"{pairs:,} pairs", corpus.upstream_files()
-        elif isinstance(corpus, GeneratedCorpus):
-            content = f"{corpus.pairs:,} pairs"
-        if either in rows:
-            rows[either][0] += f", {corpus.name}"
-        else:
-            rows[either] = [corpus.name, content, _total(files) if files else "none", corpus.licence]
-    return columns([("corpus", "to train on", "download", "terms"), *rows.values()], left=(0, 3))
-
-
-def describe(corpus: Corpus | CaptionCorpus | TextCorpus) -> str:
-    """Describes a corpus in lines: name and homepage, then indented its terms of use, the paper to cite, the texts of
-    each split, the default preparation and the files to download. There is no last line end."""
-    lines = [f"{corpus.name}: {corpus.homepage}", f"terms: {corpus.licence}", f"source: {corpus.citation}"]
-    if isinstance(corpus, CaptionCorpus):
-        counts = ", ".join(f"{split} {count:,}" for split, count in corpus.images.items())
-        lines.append(f"captioned images: {counts}")
-        lines.append(f"images: not downloaded; get them from {corpus.image_source}")
-        return "\n  ".join([*lines, _files([corpus.archive])])
-    if isinstance(corpus, TextCorpus):
-        lines.append("train: the first nine tenths of the text; valid: the rest; tokens: characters by default")
-        return "\n  ".join([*lines, _files([corpus.file])])
-    lines.append(f"languages: {corpus.source} to {corpus.target}")
-    if isinstance(corpus, GeneratedCorpus):
-        lines.append(f"train: {corpus.pairs:,} pairs by default")
-    if isinstance(corpus, PublishedCorpus):
-        lines += [_split(split, texts) for split, texts in corpus.splits.items()]
-    lines.append(f"prepared: {_steps(corpus)}")
-    if isinstance(corpus, PublishedCorpus):
-        lines.append(_files(corpus.upstream_files()))
-    return "\n  ".join(lines)
-
-
-def _pairs(texts: Iterable[ParallelText]) -> int | None:
-    """The number of pairs in the texts before cleaning; None: unknown."""
-    total = 0
-    for text in texts:
-        if text.sentences is None:
-            return None
-        every = text.every or text.except_every
-        chosen = text.sentences // every if every else text.sentences
-        total += text.sentences - chosen if text.except_every else chosen
-    return total
-
-
-def _split(split: str, texts: tuple[ParallelText, ...]) -> str:
-    pairs, names = _pairs(texts), []
-    for text in texts:
-        every = "" if text.every is None else f" (1 pair in {text.every})"
-        names.append(text.name + (every if text.except_every is None else f" (all but 1 pair in {text.except_every})"))
-    return f"{split}: {'' if pairs is None else f'{pairs:,} pairs: '}{', '.join(names)}"
-
-
-_DROPPED = {
-    "empty": "empty",
-    "max_words": "more than {} words",
-    "max_characters": "more than {} characters",
-    "max_ratio": "one side over {:g} times the other",
-    "languages": "another language",
-    "leaks": "in valid or test",
-    "duplicates": "repeated",
-}
-
-
-def _steps(corpus: Corpus) -> str:
-    """The steps of preparation and their settings, in order."""
-    cleaning = corpus.defaults.cleaning
-    dropped = [text.format(value) for name, text in _DROPPED.items() if (value := getattr(cleaning, name))]
-    own = "tokenised by its publisher"
-    steps = {
-        "HTML entities unescaped": cleaning.entities == "unescape",
-        "non-printing characters removed": cleaning.remove_non_printing,
-        own if corpus.defaults.tokenised else "punctuation normalised, tokenised as Moses does": True,
-        f"training pairs dropped ({', '.join(dropped)})": dropped,
-        f"{corpus.defaults.size:,} subword units": True,
-    }
-    return ", ".join(step for step, taken in steps.items() if taken)
-
-
-def _files(files: list[UpstreamFile]) -> str:
-    named = (f"{file.name} ({'unknown' if file.size is None else _size(file.size)})" for file in files)
-    return f"files: {_total(files)}: {', '.join(named)}"
-
-
-def _total(files: Sequence[UpstreamFile]) -> str:
-    known = [file.size for file in files if file.size is not None]
-    if not known:
-        return "unknown"
-    return _size(sum(known)) if len(known) == len(files) else f"over {_size(sum(known))}"
-
-
-def _size(count: int) -> str:
-    for unit, scale in (("GB", 10**9), ("MB", 10**6)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count / 1000:.0f} kB"

@@ -47,8 +47,7 @@ def test_published_corpus() -> None:
         "train: 1,041 pairs: news, ted (all but 1 pair in 10)",
         "valid: 4 pairs: ted (1 pair in 10)",
         "test: news13, news14",
-        "prepared: HTML entities unescaped, non-printing characters removed, punctuation normalised, tokenised as "
-        "Moses does, training pairs dropped (empty, more than 80 words, one side over 1.5 times the other, repeated), "
-        "8,000 subword units",
+        "prepared with: subwords bpe, size 8000, remove_non_printing True, entities unescape, empty True, "
+        "max_words 80, max_ratio 1.5, duplicates True",
         "files: over 1.2 GB: train.tgz (1.2 GB), test.tgz (unknown)",
     ]
