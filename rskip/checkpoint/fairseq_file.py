@@ -103,7 +103,7 @@ def read_fairseq(path: Path) -> Checkpoint:
         raise ValueError(f"{path} is not a {_KIND}: its settings are damaged ({error})") from error
     if _CONFIG not in state:
         with errors_about(path):
-            content |= language_settings(content["task"], _task_settings(state))
+            content |= language_settings(content["task"], _task_settings(state), folder=path.parent)
     config = check_config(content, source=str(path))
     return Checkpoint(model=model, config=config, averaged_from=averaged_from, fairseq_state=state)
 

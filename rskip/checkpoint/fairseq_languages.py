@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 
 from rskip.checkpoint.checkpoint import LANGUAGES, PAIRS, Checkpoint
+from rskip.files.text_lines import read_lines
 from rskip.settings.check import convert, to_plain
 from rskip.settings.errors import SettingError, first_names, shown
 from rskip.text.languages import LanguageTokens
@@ -26,13 +28,17 @@ _Side: Any = Literal["src", "tgt"] | None
 _Pair = Annotated[str, Meta(pattern="^[^-]*-[^-]*$", extra={"expected": "pairs such as de-en, separated by commas"})]
 
 
-def language_settings(task: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def language_settings(task: str, settings: Mapping[str, Any], *, folder: Path) -> dict[str, Any]:
     """The keys of `Checkpoint.config` that a multilingual task adds: `languages`, and `pairs` for several models.
 
     :param settings: settings of the task.
+    :param folder: the checkpoint's folder, which may hold the list of languages that `--lang-dict` named.
     """
     if not isinstance(task, str) or task not in _TASKS:
         return {}
+    given = settings.get("lang_dict")
+    if isinstance(given, str) and not settings.get("langs") and (file := folder / PurePath(given).name).is_file():
+        settings = {**settings, "langs": [*read_lines(file)]}
     tokens = _TASKS[task](settings)
     added = {} if tokens is None else {LANGUAGES: to_plain(tokens)}
     return {**added, PAIRS: _pairs(settings)} if task == PER_PAIR else added
@@ -40,8 +46,13 @@ def language_settings(task: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def language_tokens(config: Mapping[str, Any]) -> LanguageTokens | None:
     """The language tokens of a `Checkpoint.config`; None if it has none."""
-    found = config.get(LANGUAGES)
-    return None if found is None else convert(found, LanguageTokens, name=LANGUAGES)
+    if config.get(LANGUAGES) is None:
+        return None
+    found = convert(config[LANGUAGES], LanguageTokens, name=LANGUAGES)
+    if not found.codes and found.form == _FORMS["mbart"]:  # other dictionaries hold the languages' tokens
+        problem = "the languages are in a file that the training named (--lang-dict), such as ML50_langs.txt"
+        raise SettingError("", problem, advice="put the file next to the checkpoint")
+    return found
 
 
 def language_pairs(config: Mapping[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from rskip.text.pipeline import TextPipeline, TokenText
 
 Text = TextPipeline | TokenText
 SHARED = "dict.txt"  # the dictionary of all languages
+_LANGUAGE_TOKEN = re.compile(r"\s*(>>[\w-]+<<)\s*")
 
 
 class Tokenizer:
@@ -104,6 +106,19 @@ class Tokenizer:
             return []
         possible = [known.token(code) for code in known.codes]
         return possible if len(possible) > 1 else []
+
+    def language_prefix(self, sentence: str) -> tuple[list[str], str]:
+        """The language tokens that a sentence begins with, such as >>deu<<, and the rest, for a model that needs one.
+
+        Models whose tokens have another form read them as text.
+        """
+        found, known = list[str](), self.languages
+        if known is not None and known.form == ">>{}<<" and (self.pair.before or self.typed_languages):
+            tokens = {*map(known.token, known.codes)}
+            while (match := _LANGUAGE_TOKEN.match(sentence)) and match[1] in tokens:
+                found.append(match[1])
+                sentence = sentence[match.end() :]
+        return found, sentence
 
     def encode(self, sentence: str) -> list[int]:
         """The ids of a raw source sentence's tokens, including the end. NUL bytes count as spaces.

@@ -45,6 +45,13 @@ if TYPE_CHECKING:
 _SUFFIXES = (".safetensors", ".pt")
 # a model; then what a training leaves, of rskip's runs the average, of fairseq's the best on the validation data
 _PREFERRED = ("model.safetensors", "model.pt", "averaged.pt", "checkpoint_best.pt", "checkpoint_last.pt")
+# what rskip can't read, by a file in the folder
+_FOREIGN = {
+    "model/model.bin": "a package of Argos Translate, whose model is one of CTranslate2: translate with argostranslate",
+    "model.bin": "a CTranslate2 model, which rskip only writes: give the model that it was converted from",
+    "*.npz": "a model of Marian itself: convert it with convert_marian_to_pytorch.py of transformers, or take the "
+    "converted model of the Hub, such as hf:Helsinki-NLP/opus-mt-en-de",
+}
 
 
 def find_model_file(path: str | os.PathLike[str]) -> Path:
@@ -79,7 +86,9 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     if found:
         return found[0]
     problem = f"no checkpoint ({', '.join(_SUFFIXES)}) in the folder {path}"
-    if (path / ONNX_FILE).is_file():
+    if foreign := next((what for pattern, what in _FOREIGN.items() if any(path.glob(pattern))), None):
+        problem = f"{path} is {foreign}"
+    elif (path / ONNX_FILE).is_file():
         problem = f"{path} holds ONNX graphs, not a checkpoint: give the model they were exported from"
     elif any(path.glob("*.idx")):
         problem = f"{path} is a data folder, not a model: train with `rskip train {path}`, then give the model's folder"

@@ -75,7 +75,8 @@ class LengthRule:
 def read_source(text: str, prefix: str, *, tokenizer: Tokenizer, rule: LengthRule, split_sentences: bool) -> Source:
     """Converts a text to model tokens in segments, by `rule`.
 
-    A language token at the beginning of a sentence, such as >>deu<<, holds for the sentences after it too.
+    A language token at the beginning of a sentence, such as >>deu<<, holds for the sentences after it too. It is left
+    out if the tokenizer adds the target language's.
 
     :param prefix: raw text at the beginning of its translation.
     :param split_sentences: whether each sentence is a segment; otherwise, and if the text is model tokens already, the
@@ -90,12 +91,17 @@ def read_source(text: str, prefix: str, *, tokenizer: Tokenizer, rule: LengthRul
     if split_sentences and isinstance(tokenizer.text, TextPipeline):
         sentences, between = (found := SplitText(text.replace("\0", " "))).sentences, found.gaps
     typed = tokenizer.typed_languages
+    own = "" if tokenizer.languages is None else tokenizer.languages.token(tokenizer.target_language)
     language: list[str] = []
     segments, gaps, notes = list[tuple[str, ...]](), between[:1], dict[str, None]()
     for sentence, gap in zip(sentences, between[1:], strict=True):
+        begins_with, sentence = tokenizer.language_prefix(sentence)
         tokens = tokenizer.tokens(sentence)
-        if tokens and tokens[0] in typed:
-            language, tokens = tokens[:1], tokens[1:]
+        others = [token for token in begins_with if token != (begins_with[0] if typed else own)]
+        if others:
+            notes[f"it begins with {others[0]}, but is translated as for {begins_with[0] if typed else own}"] = None
+        if typed and begins_with:
+            language = begins_with[:1]
         elif not tokens:
             gaps[-1] += gap
             continue

@@ -65,6 +65,23 @@ def test_import_finds_the_model_as_translate_does(
     assert main([*map(str, command), str(folder / "model.safetensors")]) == 0
 
 
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (["metadata.json", "model/model.bin", "model/config.json", "sentencepiece.model"], "Argos"),
+        (["model.bin", "config.json", "shared_vocabulary.json"], "CTranslate2"),
+        (["model.npz", "decoder.yml", "vocab.yml"], "convert_marian_to_pytorch.py"),
+    ],
+)
+def test_folders_of_other_libraries_are_named(
+    files: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    assert told in refused("translate", "--model", tmp_path, __file__, capsys=capsys)
+
+
 def test_a_folder_has_its_own_dictionaries(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="leave it out"):
         Translator.from_pretrained(folder, dictionaries=tmp_path)
@@ -88,6 +105,11 @@ def test_a_model_for_several_target_languages(tmp_path: Path) -> None:
         assert_same(french.translate([line for line in LINES if line], **SEARCH), inline)
         german = plain.translate([">>deu<< " + LINES[0]], **SEARCH)
         assert_same(french.translate([LINES[0]], target_language="deu", **SEARCH), german)
+        alone = french.translate([LINES[0]], **SEARCH)
+        for prefix, notes in ((">>fra<< ", 0), (">>fra<< >>fra<<", 0), (">>deu<< ", 1), (">>deu<< >>fra<< ", 1)):
+            (found,) = french.translate([prefix + LINES[0]], **SEARCH)
+            assert_same([found], alone)  # the token is there once
+            assert sum("begins with >>deu<<, but is translated as for >>fra<<" in note for note in found.notes) == notes
         with pytest.raises(SettingError, match="target_language is 'fry'.*expected one of .*deu, fra"):
             Translator.from_pretrained(folder, target_language="fry")
         with pytest.raises(SettingError, match="target_language must be given: expected one of .*deu, fra"):

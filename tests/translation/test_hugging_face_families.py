@@ -150,6 +150,15 @@ def another_vocabulary(folder: Path) -> None:
     (folder / "vocab.json").write_text(json.dumps({**special, **foreign}))
 
 
+def overwritten_languages(folder: Path) -> None:
+    """What an early transformers saved of a tokenizer with additional_special_tokens=["<mine>"]."""
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["added_tokens"] = [each for each in content["added_tokens"] if "_" not in each["content"]]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    about = {"tokenizer_class": "NllbTokenizer", "additional_special_tokens": ["<mine>"]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+
+
 BROKEN: list[tuple[str, list[str], Callable[[Path], None], str]] = [
     ("nllb", [], edited("tokenizer.json"), "model: copy the tokenizer's files, or call tokenizer.save_pretrained"),
     ("m2m", [], edited("vocab.json"), "vocab.json is missing"),
@@ -162,7 +171,9 @@ BROKEN: list[tuple[str, list[str], Callable[[Path], None], str]] = [
     ("nllb", [], edited("config.json", model_type="nllb-moe"), "expected a translation model: one of fsmt, m2m"),
     ("nllb", [], edited("config.json", decoder_start_token_id=5), "decoder_start_token_id is 5: expected 2"),
     ("nllb", [], edited("tokenizer_config.json", tokenizer_class="M2M100Tokenizer"), "vocab.json is missing"),
-    ("mbart50", [], edited("tokenizer.json", {"model": {"type": "WordPiece"}}), "model.type is 'WordPiece'"),
+    ("mbart50", [], edited("tokenizer.json", {"model": {"type": "WordPiece"}}), "'WordPiece' - at `$.model.type`"),
+    ("nllb", [], overwritten_languages, "0 languages in tokenizer.json, added_tokens.json, tokenizer_config.json"),
+    ("nllb", [], overwritten_languages, "which list <mine> in their place: expected two or more; take these files"),
     ("nllb", ["--source-lang", "eng_Latn"], lambda _: None, "--target-lang must be given: expected one of deu_La"),
     ("mbart50", ["--source-lang", "en_XX", "--target-lang", "en_XX"], lambda _: None, "is 'en_XX', the source"),
     ("m2m", ["--source-lang", "en", "--target-lang", "deu"], lambda _: None, "is 'deu' (did you mean 'de'?), which"),
@@ -171,7 +182,7 @@ BROKEN: list[tuple[str, list[str], Callable[[Path], None], str]] = [
     ("marian", [], edited("source.spm"), "source.spm is missing"),
     ("marian", [], edited("model.safetensors"), "no weights in"),
     ("marian", [], edited("vocab.json", {"</s>": 0, "<unk>": 1, "<pad>": 7_000}), "numbers its tokens up to 7,000"),
-    ("marian", [], edited("vocab.json", {"</s>": 0, "<pad>": 1}), "has no <unk>"),
+    ("marian", [], edited("vocab.json", {"</s>": 0, "<pad>": 1}), "no <unk>"),
     ("marian", [], edited("config.json", activation_function="mish"), "is 'mish': expected gelu"),
 ]
 

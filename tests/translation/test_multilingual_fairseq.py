@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.cli.main import main
@@ -104,6 +105,20 @@ def test_the_same_hypotheses_as_fairseqs_search(kind: str, tmp_path: Path) -> No
             shape = len(each.tokens) + 1, len(translation.source_tokens) + 1
             assert (len(each.token_scores), each.attention.shape) == (shape[0], shape)
             assert all(source < shape[1] and target < shape[0] for source, target in each.alignment)
+
+
+def test_the_list_of_languages_is_read_next_to_the_checkpoint(tmp_path: Path) -> None:
+    theirs = saved("mbart50", tmp_path)
+    state = torch.load(theirs.checkpoint, weights_only=False)
+    task = state["cfg"]["task"] if state.get("cfg") else vars(state["args"])
+    expected = load(theirs.checkpoint)
+    assert task.pop("langs")
+    task["lang_dict"] = "/elsewhere/ML50_langs.txt"
+    torch.save(state, theirs.checkpoint)
+    with pytest.raises(ValueError, match="lang-dict.*put the file next to the checkpoint"):
+        load(theirs.checkpoint)
+    (tmp_path / "ML50_langs.txt").write_text("".join(f"{language}\n" for language in ("en", "de", "fr", "it")))
+    assert load(theirs.checkpoint).translate(["w1 w2"]) == expected.translate(["w1 w2"])
 
 
 def test_one_translator_for_many_pairs(m2m: Fairseq) -> None:

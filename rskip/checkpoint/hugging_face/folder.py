@@ -9,7 +9,7 @@ The module does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,11 @@ _OTHERS = (".h5", ".msgpack", ".gguf", ".ot")  # weights of other frameworks
 _INDEX = ".index.json"  # behind these names where there are shards
 # keys of their config.json; a model of ours has `format`, `task` and `model` there
 _THEIRS = ("model_type", "architectures", "transformers_version", "auto_map")
+_EXPERTS = ("num_experts", "num_local_experts", "router_dtype")  # settings of mixtures of experts
+_READ_BY = {  # model type: what reads it, for the error of a reader of other models
+    **dict.fromkeys(("fsmt", "m2m_100", "marian", "mbart"), "`rskip translate` and `rskip import` read it"),
+    **dict.fromkeys(("gpt2", "llama"), "rskip.checkpoint.read_language_model reads it"),
+}
 _LFS = b"version https://git-lfs"
 TOKENIZER_ADVICE = "copy the tokenizer's files, or call tokenizer.save_pretrained"
 _KIND = "weights file of a Hugging Face model"
@@ -67,11 +72,20 @@ class Folder:
         self.config = self.read_object(CONFIG)
         self._check_plain()
 
-    @property
-    def model_type(self) -> str | None:
-        """The kind of model, such as "marian"; None where config.json has none."""
+    def check_kind(self, known: Collection[str], what: str) -> str:
+        """The model type, such as "marian", which must be one of `known`.
+
+        :param what: the kind of models that are known, for the error.
+        """
         kind = self.config.get("model_type")
-        return kind if isinstance(kind, str) else None
+        expected = f"{what}: one of {', '.join(sorted(known))}"
+        if any(self.config.get(name) for name in _EXPERTS):
+            problem = f"has a mixture of experts ({shown(kind)}), which rskip can't compute"
+            raise self.error(problem, file=CONFIG, expected=expected)
+        if not isinstance(kind, str) or kind not in known:
+            advice = _READ_BY.get(str(kind), "")
+            raise self.error(f"is {shown(kind)}", name="model_type", file=CONFIG, expected=expected, advice=advice)
+        return kind
 
     def file(self, name: str) -> Path:
         """The path of a file that the folder has to hold. Raises `FileNotFoundError` if it is missing."""
@@ -91,6 +105,10 @@ class Folder:
         """The content of a JSON file that the folder has to hold."""
         path = self.file(name)
         return convert(read_json(path), dict[str, Any], source=str(path))
+
+    def read_optional(self, name: str) -> dict[str, Any]:
+        """The content of a JSON file; empty if the folder doesn't have it."""
+        return self.read_object(name) if self.has(name) else {}
 
     def tensors(self) -> dict[str, Tensor]:
         """All weights, on the CPU, under the names that they have in the files."""

@@ -10,9 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
-from rskip.checkpoint.hugging_face import common
+from rskip.checkpoint.hugging_face.families import ACTIVATIONS, OUTPUT, Activation
 from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
-from rskip.checkpoint.hugging_face.readers import check_known
 from rskip.settings.check import convert
 from rskip.settings.errors import errors_about
 from rskip.transformer import LanguageModelConfig
@@ -25,7 +24,7 @@ _NAMES = {
     "ln_f.bias": "decoder.layer_norm.bias",
     "model.embed_tokens.weight": _EMBEDDING,
     "model.norm.weight": "decoder.layer_norm.weight",
-    common.OUTPUT: _OUTPUT,
+    OUTPUT: _OUTPUT,
 }
 _PART = re.compile(r"(?:h|model\.layers)\.(\d+)\.(.+)\.(weight|bias)")
 _PARTS = {
@@ -97,7 +96,7 @@ def read_hugging_face_language_model(path: Path) -> Checkpoint:
     """The language model of a folder, without padding. No code in the folder is executed; tokenizers are not read."""
     folder = Folder(path)
     readers = {"gpt2": _gpt2, "llama": _llama}
-    return readers[check_known(folder, readers, "a language model")](folder)
+    return readers[folder.check_kind(readers, "a language model")](folder)
 
 
 def _gpt2(folder: Folder) -> Checkpoint:
@@ -120,14 +119,14 @@ def _settings(folder: Folder, table: Mapping[str, tuple[Any, ...]]) -> dict[str,
     """What config.json says of the model, under our names, by a table such as _GPT2."""
     settings: dict[str, Any] = {}
     for name, (ours, *usual) in table.items():
-        kind: Any = common.Activation if ours == "activation_fn" else int if usual[0] is None else type(usual[0])
+        kind: Any = Activation if ours == "activation_fn" else int if usual[0] is None else type(usual[0])
         value = usual[0]
         if (given := folder.config.get(name)) is not None:
             value = convert(given, kind, name=name, source=str(folder.path / CONFIG))
         if not ours and value not in usual:
             expected = " or ".join("null" if each is None else str(each).lower() for each in usual)
             raise folder.wrong(name, value, expected)
-        settings[ours] = common.ACTIVATIONS[value] if ours == "activation_fn" else value
+        settings[ours] = ACTIVATIONS[value] if ours == "activation_fn" else value
     settings.pop("", None)
     return settings
 
@@ -177,5 +176,5 @@ def _checkpoint(folder: Folder, *, vocabulary: int, **settings: Any) -> Checkpoi
     weights = dict(_renamed(folder.tensors()))
     if config.output_is_embedding and _EMBEDDING in weights:
         weights[_OUTPUT] = weights[_EMBEDDING]
-    about = {"task": "language_modeling", "arch": folder.model_type, "source_lang": None, "target_lang": None}
+    about = {"task": "language_modeling", "arch": folder.config["model_type"], "source_lang": None, "target_lang": None}
     return Checkpoint(model=weights, config={**about, "model": {"vocabulary": vocabulary, **config.to_dict()}})

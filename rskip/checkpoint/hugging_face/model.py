@@ -1,16 +1,21 @@
-"""A translation model that was read from a Hugging Face folder."""
+"""Reads the translation model of a Hugging Face folder."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint
+from rskip.checkpoint.hugging_face.folder import Folder
+from rskip.extras import require_torch
 from rskip.settings.check import to_plain
 from rskip.text.dictionary import Dictionary
 from rskip.text.languages import LanguageTokens
 from rskip.text.pipeline import TextPipeline
 from rskip.text.tokenizer import Tokenizer
+
+TRANSLATION_MODELS = ("fsmt", "m2m_100", "marian", "mbart")  # model types
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,3 +57,41 @@ class HuggingFaceModel:
             source, target = self.languages.check_pair(source, target)
         text = self.text.changed(source_language=source, target_language=target)
         return Tokenizer(text, self.source, self.target, self.languages)
+
+
+def read_hugging_face(path: Path, *, languages: tuple[str | None, str | None] = (None, None)) -> HuggingFaceModel:
+    """The translation model of a folder. No code in the folder is executed.
+
+    :param languages: source and target as the user gives them; None: the folder's own, or unknown.
+    :raises FileNotFoundError: a file of the tokenizer or of the weights is missing.
+    :raises ValueError: settings, weights or vocabularies that do not fit each other, or a language that it lacks.
+    """
+    folder = Folder(path)
+    kind = folder.check_kind(TRANSLATION_MODELS, "a translation model")
+    folder.weights()  # what is missing is told without PyTorch too
+    require_torch(str(path))
+    from rskip.checkpoint.hugging_face.families import (  # imports PyTorch
+        build_checkpoint,
+        check_numbers,
+        find_family,
+        read_settings,
+        read_tables,
+    )
+    from rskip.checkpoint.hugging_face.tokens import TokenizerFiles
+    from rskip.checkpoint.hugging_face.vocabularies import read_vocabulary
+
+    files = TokenizerFiles(folder, fast=kind in ("m2m_100", "mbart"))
+    family = find_family(kind, files)
+    config = read_settings(folder, family)
+    check_numbers(config, family, folder)
+    weights = folder.tensors()
+    tables = read_tables(weights, config, folder)
+    found = read_vocabulary(family, files, config, (len(tables.source), len(tables.target)), languages)
+    return HuggingFaceModel(
+        checkpoint=build_checkpoint(family, config, weights, tables, found.rows),
+        text=found.text,
+        source=found.source,
+        target=found.target,
+        pair=found.pair,
+        languages=found.languages,
+    )

@@ -6,21 +6,43 @@ merges, and the table of the characters that are replaced.
 
 from __future__ import annotations
 
-import base64
 import struct
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from rskip.checkpoint.hugging_face import common
-from rskip.settings.check import convert
-from rskip.settings.errors import shown
+import msgspec
+from msgspec import Meta
+
 from rskip.text.dictionary import BOS, EOS, PAD, UNK
 from rskip.text.subwords import WholePieces, naming
 
 _KINDS = {"Unigram": 1, "BPE": 2}
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # types of pieces
 _MARK = "\u2581"  # SentencePiece's space
-_LARGEST = 3.4e38  # SentencePiece's scores are float32
+
+
+class _Model(msgspec.Struct):
+    """Units with scores (Unigram), or with numbers and merges (BPE)."""
+
+    type: Literal["Unigram", "BPE"]
+    vocab: list[tuple[str, Annotated[float, Meta(ge=-3.4e38, le=3.4e38)]]] | dict[str, int]  # SentencePiece has float32
+    merges: list[tuple[str, str] | str] = []
+    byte_fallback: bool | None = None
+
+
+class _Normaliser(msgspec.Struct):
+    """The replaced characters, and rules for spaces, which SentencePiece has too."""
+
+    type: Literal["Precompiled", "Replace", "Strip", "Sequence"]
+    precompiled_charsmap: bytes = b""
+    normalizers: list[_Normaliser] = []
+
+
+class _Tokenizer(msgspec.Struct):
+    """tokenizer.json."""
+
+    model: _Model
+    normalizer: _Normaliser | None = None
 
 
 def read_units(content: Mapping[str, Any], *, special: Iterable[str], source: str) -> WholePieces:
@@ -31,21 +53,61 @@ def read_units(content: Mapping[str, Any], *, special: Iterable[str], source: st
     :param source: the file, for errors.
     """
     with naming(source):
-        model = convert(content.get("model"), dict[str, Any], name="model")
-        kind, fallback, split = model.get("type"), model.get("byte_fallback"), content.get("pre_tokenizer")
-        if kind not in [*_KINDS] or fallback or _MARK not in str(split):  # the type may be a list
-            found = f"model.type is {shown(kind)}, byte_fallback {shown(fallback)} and pre_tokenizer {shown(split)}"
-            raise ValueError(f"{found}: expected {' or '.join(_KINDS)} of SentencePiece, which marks spaces by ▁")
-        scores = _unigram_scores(model) if kind == "Unigram" else _merge_scores(model)
-        rules = content.get("normalizer")
+        found, split = _parsed(content), content.get("pre_tokenizer")
+        if found.model.byte_fallback or _MARK not in str(split):
+            problem = f"byte_fallback is {found.model.byte_fallback} and pre_tokenizer {split}"
+            raise ValueError(f"{problem}: expected {' or '.join(_KINDS)} of SentencePiece, which marks spaces by ▁")
+        rules = found.normalizer
+        each_rule = [] if rules is None else [rules, *rules.normalizers]
+        replaced = next((rule.precompiled_charsmap for rule in each_rule if rule.precompiled_charsmap), b"")
         drops_spaces = rules is not None or splits_at_white_space(content)
-        return WholePieces(_serialised(kind, scores, special, _replaced_characters(rules), drops_spaces=drops_spaces))
+        return WholePieces(_serialised(found.model, special, replaced, drops_spaces=drops_spaces))
 
 
-def _serialised(
-    kind: str, scores: Mapping[str, float], special: Iterable[str], replaced: bytes, *, drops_spaces: bool
-) -> bytes:
-    """The SentencePiece model."""
+def vocabulary(content: Mapping[str, Any], *, source: str) -> dict[str, int]:
+    """The tokens of the tokenizer's model, and their numbers."""
+    with naming(source):
+        vocab = _parsed(content).model.vocab
+        return vocab if isinstance(vocab, dict) else {token: number for number, (token, _) in enumerate(vocab)}
+
+
+def _parsed(content: Mapping[str, Any]) -> _Tokenizer:
+    try:
+        return msgspec.convert(content, _Tokenizer)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{error}: expected a tokenizer made with SentencePiece (Unigram or BPE)") from None
+
+
+def splits_at_white_space(content: Mapping[str, Any]) -> bool:
+    """Whether the tokenizer splits text at all white space first."""
+    return "WhitespaceSplit" in str(content.get("pre_tokenizer"))
+
+
+def _merge_scores(vocab: Mapping[str, int], merges: list[tuple[str, str] | str]) -> dict[str, float]:
+    """SentencePiece merges units in the order of these scores: that of the first merge that makes them."""
+    firsts: dict[str, set[str]] = {}  # of each unit the first halves
+    scores = {token: -1e9 for token in sorted(vocab, key=vocab.__getitem__)}
+    for rank, merge in reversed([*enumerate(merges)]):
+        first, last = merge.split(" ") if isinstance(merge, str) else merge
+        firsts.setdefault(first + last, set()).add(first)
+        scores[first + last] = -float(rank)
+    if lacking := firsts.keys() - vocab.keys():
+        raise ValueError(f"model.merges makes {min(lacking)}, which is not in model.vocab")
+    possible = {*firsts, *(unit for unit in vocab if len(unit) == 1)}
+    for unit, own in firsts.items():
+        splits = ((unit[:end], unit[end:]) for end in range(1, len(unit)))
+        if any(first in possible and last in possible and first not in own for first, last in splits):
+            problem = f"lacks a merge that makes {unit}, and SentencePiece merges any two units that are one"
+            raise ValueError(f"model.merges {problem} together: expected a tokenizer made with SentencePiece")
+    return scores
+
+
+def _serialised(model: _Model, special: Iterable[str], replaced: bytes, *, drops_spaces: bool) -> bytes:
+    """The SentencePiece model.
+
+    :param replaced: the table of the characters that are replaced; empty if none are.
+    """
+    scores = _merge_scores(model.vocab, model.merges) if isinstance(model.vocab, dict) else dict(model.vocab)
     types = {**dict.fromkeys((BOS, PAD, EOS, *special), _CONTROL), UNK: _UNKNOWN}
     pieces = [
         _field(1, _field(1, token.encode("utf-8")) + _float(2, score) + _number(3, types.get(token, _NORMAL)))
@@ -53,7 +115,7 @@ def _serialised(
     ]
     order = list(scores)
     trainer = (
-        _number(3, _KINDS[kind])
+        _number(3, _KINDS[model.type])
         + _number(40, order.index(UNK))
         + b"".join(
             _number(field, order.index(token) if token in scores else -1)
@@ -63,74 +125,6 @@ def _serialised(
     )
     normaliser = _field(1, b"tokenizer.json") + _field(2, replaced) + _number(4, int(drops_spaces))
     return b"".join(pieces) + _field(2, trainer) + _field(3, normaliser)
-
-
-def vocabulary(content: Mapping[str, Any], *, source: str) -> dict[str, int]:
-    """The tokens of the tokenizer's model, and their numbers."""
-    with naming(source):
-        model = convert(content.get("model"), dict[str, Any], name="model")
-        if model.get("type") == "Unigram":
-            return {token: number for number, token in enumerate(_unigram_scores(model))}
-        return common.token_numbers(model.get("vocab"), name="model.vocab")
-
-
-def splits_at_white_space(content: Mapping[str, Any]) -> bool:
-    """Whether the tokenizer splits text at all white space first."""
-    return "WhitespaceSplit" in str(content.get("pre_tokenizer"))
-
-
-def _unigram_scores(model: Mapping[str, Any]) -> dict[str, float]:
-    entries = model.get("vocab")
-    if not isinstance(entries, list) or not all(map(_is_scored, entries)) or len(dict(entries)) < len(entries):
-        raise ValueError("model.vocab is damaged: expected a list of tokens and their scores")
-    return {token: float(score) for token, score in entries}
-
-
-def _merge_scores(model: Mapping[str, Any]) -> dict[str, float]:
-    """SentencePiece merges units in the order of these scores: that of the first merge that makes them."""
-    vocab = common.token_numbers(model.get("vocab"), name="model.vocab")
-    firsts: dict[str, set[str]] = {}  # of each unit the first halves
-    scores = {token: -1e9 for token in sorted(vocab, key=vocab.__getitem__)}
-    merges = convert(model.get("merges") or [], list[Any], name="model.merges")
-    for rank, merge in reversed([*enumerate(merges)]):
-        match merge.split(" ") if isinstance(merge, str) else merge:
-            case [str(first), str(second)] if (unit := first + second) in vocab:
-                firsts.setdefault(unit, set()).add(first)
-                scores[unit] = -float(rank)
-            case _:
-                raise ValueError(f"model.merges holds {shown(merge)}: expected two units that form a third one")
-    possible = {*firsts, *(unit for unit in vocab if len(unit) == 1)}
-    for unit, own in firsts.items():
-        if any(
-            unit[:end] in possible and unit[end:] in possible and unit[:end] not in own for end in range(1, len(unit))
-        ):
-            problem = f"lacks a merge that makes {unit}, and SentencePiece merges any two units that are one together"
-            raise ValueError(f"model.merges {problem}: expected a tokenizer made with SentencePiece")
-    return scores
-
-
-def _is_scored(entry: Any) -> bool:
-    return (
-        isinstance(entry, list)
-        and len(entry) == 2
-        and isinstance(entry[0], str)
-        and isinstance(entry[1], (int, float))
-        and abs(entry[1]) <= _LARGEST
-    )
-
-
-def _replaced_characters(normaliser: Any) -> bytes:
-    """SentencePiece's table of the characters that are replaced; empty if none are."""
-    if not isinstance(normaliser, Mapping):
-        return b""
-    if (kind := normaliser.get("type")) == "Sequence":
-        parts = convert(normaliser.get("normalizers") or [], list[Any], name="normalizer.normalizers")
-        return next(filter(None, map(_replaced_characters, parts)), b"")
-    if kind == "Precompiled":
-        return base64.b64decode(str(normaliser.get("precompiled_charsmap")), validate=True)
-    if kind not in ("Replace", "Strip"):  # of spaces, as SentencePiece does
-        raise ValueError(f"normalizer is {shown(kind)}: expected Precompiled, as SentencePiece's")
-    return b""
 
 
 # protobuf's encoding

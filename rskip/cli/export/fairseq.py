@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 
 from rskip import checkpoint
-from rskip.checkpoint.hugging_face.readers import READERS
+from rskip.checkpoint.hugging_face import TRANSLATION_MODELS
 from rskip.cli._model import check_replaceable
 from rskip.cli.export._model import add_export_arguments, check_one_pair, find_one
 from rskip.settings.errors import errors_about
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> None:
     exported = stored.checkpoint
     if args.vanilla or path.is_dir():
         check_one_pair(path, stored)
-    if not args.vanilla and exported.config["arch"] in READERS:
+    if not args.vanilla and exported.config["arch"] in TRANSLATION_MODELS:
         problem = f"{path} is a Hugging Face model ({exported.config['arch']}), an architecture that rskip lacks"
         raise ValueError(f"{problem}: add --vanilla for fairseq's own, or use `rskip translate`")
     if args.vanilla:

@@ -14,6 +14,8 @@ import argparse
 from rskip.cli._model import output_folder
 from rskip.cli._model_arguments import add_model_arguments
 from rskip.cli.export._model import add_export_arguments, load
+from rskip.settings.errors import SettingError
+from rskip.text.finding import TOKENS
 from rskip.zoo.marian_card import marian_card
 from rskip.zoo.registry import entry_of_weights
 
@@ -40,6 +42,9 @@ def run(args: argparse.Namespace) -> None:
 
     from rskip.translation.marian_model import write_marian
 
+    if args.text == TOKENS:
+        problem = f"is {TOKENS}, but the folder needs a text pipeline"
+        raise SettingError("text", problem, expected="the pipeline or the subword units that the model was trained on")
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
         translator, model = load(args)
         has_tokenizer = write_marian(model, folder, translator.tokenizer, dtype=getattr(torch, args.dtype))
