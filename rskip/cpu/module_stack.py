@@ -9,9 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from rskip.connections import Connection, FormulaStack, StackConnection
 from rskip.connections.norms import RMSNorm, kind_of
@@ -21,9 +19,10 @@ from rskip.formulas import Norm
 from rskip.kernel_forms import GatedSum, NormalisedSum
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.encoder import Encoder
+from rskip.transformer.layers import ACTIVATIONS
 from rskip.transformer.value_residual import FirstValues, ValueResidual
 
-_ACTIVATIONS: dict[Any, Any] = {functional.relu: "relu", torch.tanh: "tanh"}
+_ACTIVATIONS: dict[Any, str] = {function: name for name, function in ACTIVATIONS.items()}
 
 
 class ModuleStack(SimpleNamespace):

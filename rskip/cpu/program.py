@@ -36,7 +36,10 @@ from rskip.kernel_forms import GatedSum, NormalisedSum
 Steps = TypeVar("Steps")
 
 _FEWEST_ROWS = 16  # minimum size of a program; one that is larger by more than this factor is replaced
-_ACTIVATIONS = {"relu": constants.RELU, "tanh": constants.TANH}  # of the maps' kernels
+KERNEL_ACTIVATIONS = {  # of the maps' kernels
+    "linear": constants.IDENTITY, "relu": constants.RELU, "tanh": constants.TANH, "swish": constants.SWISH,
+    "gelu": constants.GELU, **dict.fromkeys(("gelu_accurate", "gelu_fast"), constants.GELU_TANH),
+}  # fmt: skip
 
 
 class Room(NamedTuple):
@@ -140,14 +143,14 @@ class Program:
         return arguments
 
     def map(self, linear: Any, x: Any, output: Any, *, activation: Any = None) -> None:
-        """output = activation(linear(x)). `activation`: None, a `Call`, or of a kernel's map "relu" or "tanh"."""
+        """output = activation(linear(x)). `activation`: a `Call`, a name of a kernel's, or None."""
         native = self.last_map(linear, x)
         if native is None:
             self.call(linear.compute, output, x)
         else:
             assert native.outputs == output.shape[1]
             native.point("output", output)
-            native.activation = _ACTIVATIONS.get(activation, constants.IDENTITY)
+            native.activation = KERNEL_ACTIVATIONS.get(activation, constants.IDENTITY)
         if isinstance(activation, Call):
             self.call(activation.compute, output, output)
 

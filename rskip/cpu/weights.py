@@ -25,7 +25,6 @@ from rskip.settings.errors import SettingError
 from rskip.transformer.config import TransformerConfig
 
 _EPS = 1e-5
-_COMPUTED = {"activation_fn": ("relu", "tanh"), "value_residual": ("none",)}  # values of settings that have others too
 _FIRST_POSITIONS = 256
 _ROUNDED_AT_ONCE = 2**16  # number of values
 _growing = Lock()
@@ -273,9 +272,8 @@ def read_stacks(
     :raises SettingError: a setting has a wrong type or range, or the weights don't fit the settings.
     """
     config = _config(settings, parameters)
-    for name, computed in _COMPUTED.items():
-        if getattr(config, name) not in computed:
-            raise NoKernelForm(f"the kernels don't compute {name}={getattr(config, name)}")
+    if config.value_residual != "none":
+        raise NoKernelForm(f"the kernels don't compute value_residual={config.value_residual}")
     weights = Weights(library, parameters, precision)
     projection, table = "decoder.output_projection", "decoder.embed_tokens.weight"
     if config.output_is_embedding:

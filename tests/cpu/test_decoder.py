@@ -57,6 +57,7 @@ def test_every_connection(build, connection, source):
         {"no_token_positional_embeddings": True},
         {"layernorm_embedding": True, "no_scale_embedding": True},
         {"activation_fn": "gelu"},
+        {"activation_fn": "swish"},
         {"output_bias": True, "share_decoder_input_output_embed": True},
         {"encoder_embed_dim": 8, "encoder_attention_heads": 2, "decoder_embed_dim": 18, "decoder_attention_heads": 3},
     ],

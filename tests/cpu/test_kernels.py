@@ -26,10 +26,11 @@ from rskip.cpu.library import Found, Library
 from rskip.cpu.linear import native_linear
 from rskip.cpu.loss import cross_entropy_, log_softmax
 from rskip.cpu.packing import PackedMap, PackedMap8
-from rskip.cpu.program import residual_arguments
+from rskip.cpu.program import KERNEL_ACTIVATIONS, residual_arguments
 from rskip.cpu.structures import Arguments, Attention, LogSoftmax, Seen
 from rskip.kernel_forms import NormalisedSum
 from rskip.settings.errors import SettingError
+from rskip.transformer.layers import ACTIVATIONS
 
 FILES = sorted(Path(rskip.cpu.library.__file__).parent.glob("_kernels*.so"))
 LEVELS = ["plain", "AVX2", "AVX-512", "AVX-512 with bfloat16"]
@@ -194,6 +195,19 @@ def test_linear_maps_in_8_bits(library):
             expected = x.double() @ weight.double().T * scales + (0 if given is None else given)
             found = native_linear(library, packed, x)
             torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_activations(library, dtype, name):
+    x = torch.cat([torch.linspace(-12, 12, 4001), torch.tensor([-1e4, -100.0, 100.0, 1e4])]).to(dtype)
+    packed, output = PackedMap(library, torch.ones(3, 1).to(dtype), None), x.new_empty(len(x), 3)
+    arguments = packed.native_arguments(x[:, None].contiguous())
+    arguments.point("output", output)
+    arguments.activation = KERNEL_ACTIVATIONS[name]
+    library.map(arguments, len(x), work=1)
+    expected = ACTIVATIONS[name](x.double())[:, None].expand_as(output)
+    torch.testing.assert_close(output.double(), expected, rtol=TOLERANCE[dtype], atol=5e-7)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

@@ -27,7 +27,6 @@ pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kern
         ({"connection": "normformer"}, "the connection 'normformer' needs PyTorch"),
         ({"connection": "hyper"}, "the connection 'hyper'"),
         ({"connection": "wskip+ln:rate=2"}, "the connection 'wskip"),
-        ({"activation_fn": "gelu"}, "activation_fn=gelu"),
         ({"value_residual": "fixed"}, "value_residual=fixed"),
     ],
     ids=str,

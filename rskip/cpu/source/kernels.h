@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 enum { FLOAT32 = 0, BFLOAT16 = 1 };
-enum { IDENTITY = 0, RELU = 1, TANH = 2 }; /* activations */
+enum { IDENTITY = 0, RELU = 1, TANH = 2, SWISH = 3, GELU = 4, GELU_TANH = 5 }; /* activations */
 
 /* The slots of keys and values that the beams of each sentence see. K beams. */
 struct seen {

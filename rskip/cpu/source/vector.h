@@ -184,7 +184,24 @@ INLINE vector sigmoid(vector x) {
     return either(x < 0, e, all(1)) / (1.0f + e);
 }
 
+/* x·Φ(x) with the normal distribution's Φ, to 2·10^-7·|x|; the tail of erf by Abramowitz and Stegun, 7.1.26 */
+INLINE vector gelu(vector x) {
+    const vector z = absolute(x) * 0.70710678118654752f, t = 1.0f / (1.0f + 0.3275911f * z);
+    vector p = 1.061405429f * t - 1.453152027f;
+    p = p * t + 1.421413741f;
+    p = p * t - 0.284496736f;
+    p = p * t + 0.254829592f;
+    const vector tail = 0.5f * x * p * t * exponential(-z * z);
+    return either(x < 0, tail, x - tail);
+}
+
 INLINE vector activated(vector x, int64_t activation) {
-    if (activation == RELU) return either(x < 0, (vector){0}, x);
-    return activation == TANH ? hyperbolic_tangent(x) : x;
+    switch (activation) {
+    case RELU: return either(x < 0, (vector){0}, x);
+    case TANH: return hyperbolic_tangent(x);
+    case SWISH: return x * sigmoid(x);
+    case GELU: return gelu(x);
+    case GELU_TANH: return x * sigmoid(1.5957691216057308f * (x + 0.044715f * x * x * x)); /* Hendrycks and Gimpel 2016 */
+    default: return x;
+    }
 }
