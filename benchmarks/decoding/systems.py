@@ -87,10 +87,11 @@ def build_system(
         stored = Translator.from_pretrained(folder, text="tokens", precision=precision).model
         return Ours(stored, search, threads=threads)
     if kind == "ours":
+        from rskip.checkpoint.arrays import ModelFile
         from rskip.generation.runtime import RuntimeModel
 
         file, words = folder / "model.safetensors", {"source_words": len(source), "target_words": len(target)}
-        return Ours(RuntimeModel(file, precision=precision, **words), search, threads=threads)
+        return Ours(RuntimeModel(ModelFile(file), precision=precision, **words), search, threads=threads)
     if kind == "ONNX":
         from rskip.translation.onnx_decoder import ONNX_FILE, OnnxTransformer, read_settings
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         read_language_model,
         untrained_language_model,
     )
-    from rskip.checkpoint.stock import from_stock, stock_connection, to_stock
+    from rskip.checkpoint.stock import to_stock
+    from rskip.checkpoint.stock_names import from_stock, stock_connection
     from rskip.checkpoint.transformer import build_transformer
 
 __all__ = [
@@ -54,7 +55,8 @@ _MEMBERS = {
     "language_model": (
         "build_language_model", "language_model_checkpoint", "read_language_model", "untrained_language_model",
     ),
-    "stock": ("from_stock", "stock_connection", "to_stock"),
+    "stock": ("to_stock",),
+    "stock_names": ("from_stock", "stock_connection"),
     "transformer": ("build_transformer",),
 }  # fmt: skip
 __getattr__ = imported_on_use(__name__, {name: module for module, names in _MEMBERS.items() for name in names})

@@ -13,7 +13,8 @@ from rskip.checkpoint.config_file import WEIGHTS
 from rskip.checkpoint.files import read_checkpoint
 from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name
 from rskip.checkpoint.hugging_face.language_models import read_hugging_face_language_model
-from rskip.checkpoint.stock import from_old_stock, from_stock, stock_connection
+from rskip.checkpoint.stock import from_old_stock
+from rskip.checkpoint.stock_names import from_stock, stock_connection
 from rskip.checkpoint.transformer import check_connections, check_sizes, load_parameters
 from rskip.checkpoint.translation import check_known, check_supported
 from rskip.settings.check import convert

@@ -1,7 +1,4 @@
-"""Converts between our models and fairseq's own `transformer`, of version 0.12.2 and earlier.
-
-The names of parameters are the same except those of layer norms in residual blocks, which are in connections here.
-"""
+"""Converts between our models and fairseq's own `transformer`, of version 0.12.2 and earlier."""
 
 from __future__ import annotations
 
@@ -14,26 +11,14 @@ import torch
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.stock_names import LAYER, NORMS, POSTNORM, PRENORM
 from rskip.connections import Connection, Fold, find_family, parse_connection
 from rskip.connections.norms import EPS
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.undrawn import undrawn
 
-# fairseq's name of a block's layer norm, and the connection that contains it here.
-_NORMS = {
-    "self_attn_layer_norm": "self_attn_connection.norm",
-    "encoder_attn_layer_norm": "encoder_attn_connection.norm",
-    "final_layer_norm": "ffn_connection.norm",
-}
-_CONNECTIONS = {ours: stock for stock, ours in _NORMS.items()}
-_LAYER = re.compile(r"((?:encoder|decoder)\.layers\.\d+)\.(.+)\.(weight|bias)")
-# fairseq 0.12.2's encoder layers hold copies of their own weights for a fused kernel; the other buffers mark
-# versions and devices. Neither is part of the model.
-_NOT_THE_MODEL = re.compile(
-    r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
-    r"|(encoder|decoder)\.(version|embed_positions\._float_tensor)"
-)
+_CONNECTIONS = {ours: stock for stock, ours in NORMS.items()}
 # Without this mark of the version, fairseq would drop a stack's final `layer_norm`.
 _STACK_VERSION = 3.0
 
@@ -50,7 +35,6 @@ _NUMBERED_NORMS = {
 _TABLE = re.compile(r"(encoder|decoder)\.embed_positions\.weights")
 _PROJECTION = "decoder.output_projection.weight"
 
-POSTNORM, PRENORM = "1xskip+ln", "prenorm+ln"
 # Folding a connection changes the last map of a block's branch, and the connection's own parameters.
 _LAST_MAP = re.compile(r"((encoder|decoder)\.layers\.\d+)\.(?:((?:self|encoder)_attn)\.out_proj|fc2)\.(weight|bias)")
 _CONNECTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.\w+_connection)\.(.+)\.(weight|bias)")
@@ -58,16 +42,6 @@ _NO_SETTINGS = (
     "source_vocabulary", "target_vocabulary", "padding_index", "encoder_connection", "decoder_connection",
     "value_residual", "output_bias", "start",
 )  # fmt: skip
-
-
-def stock_connection(*, normalize_before: bool) -> str:
-    """The connection in the blocks of fairseq's own `transformer`: pre-norm or post-norm."""
-    return PRENORM if normalize_before else POSTNORM
-
-
-def from_stock(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of fairseq's own `transformer` under our names, with `stock_connection`. They are not copied."""
-    return {_our_name(name): tensor for name, tensor in model.items() if not _NOT_THE_MODEL.fullmatch(name)}
 
 
 def from_old_stock(model: Mapping[str, Tensor], *, tied_output: bool) -> dict[str, Tensor]:
@@ -95,15 +69,8 @@ def to_stock(model: Mapping[str, Tensor], *, connection: str) -> dict[str, Tenso
     return stock
 
 
-def _our_name(name: str) -> str:
-    match = _LAYER.fullmatch(name)
-    if match and match[2] in _NORMS:
-        return f"{match[1]}.{_NORMS[match[2]]}.{match[3]}"
-    return name
-
-
 def _stock_name(name: str) -> str:
-    match = _LAYER.fullmatch(name)
+    match = LAYER.fullmatch(name)
     if match and match[2] in _CONNECTIONS:
         return f"{match[1]}.{_CONNECTIONS[match[2]]}.{match[3]}"
     return name

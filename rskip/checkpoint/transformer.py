@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
-from rskip.checkpoint.stock import from_old_stock, from_stock, stock_connection
+from rskip.checkpoint.stock import from_old_stock
+from rskip.checkpoint.stock_names import from_stock, stock_connection
 from rskip.checkpoint.translation import (
     EMBEDDINGS,
     check_translates,

@@ -22,7 +22,7 @@ from rskip.transformer.encoder import Encoder
 from rskip.transformer.layers import ACTIVATIONS
 from rskip.transformer.value_residual import FirstValues, ValueResidual
 
-_ACTIVATIONS: dict[Any, str] = {function: name for name, function in ACTIVATIONS.items()}
+_ACTIVATIONS: dict[Any, Any] = {function: name for name, function in ACTIVATIONS.items()}
 
 
 class ModuleStack(SimpleNamespace):

@@ -92,13 +92,16 @@ def to_bfloat16(values: np.ndarray) -> np.ndarray:
 class Parameters(Protocol):
     """The parameters of a model in a file, by the names of `Transformer`'s parameters."""
 
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: dict[str, tuple[int, ...]]
 
     def stored(self, name: str) -> str:
         """The name under which the parameter is stored; tied ones share one."""
 
     def read(self, name: str) -> np.ndarray:
-        """The parameter in float32, in memory of its own."""
+        """The parameter in float32."""
+
+    def fingerprint(self) -> str:
+        """A checksum of all parameters that were read."""
 
 
 class Weights:

@@ -13,7 +13,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_compat.one_line_errors import UsageError
-from rskip.checkpoint.stock import from_stock
+from rskip.checkpoint.stock_names import from_stock
 from rskip.cpu.loss import log_softmax
 from rskip.fairseq_plugin.decoder import ConnectionDecoder
 from rskip.fairseq_plugin.encoder import ConnectionEncoder

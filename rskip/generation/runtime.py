@@ -6,19 +6,18 @@ B sentences, S source length, T target length.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from rskip.checkpoint.arrays import arrays_of
-from rskip.checkpoint.checkpoint import LANGUAGES, PAIRS
-from rskip.checkpoint.config_file import Header, read_header
-from rskip.checkpoint.translation import EMBEDDINGS, check_translates, check_vocabulary, is_stock, transformer_settings
+from rskip.checkpoint.checkpoint import PAIRS
+from rskip.checkpoint.translation import EMBEDDINGS, check_vocabulary, is_stock, transformer_settings
 from rskip.cpu.decoding import StackDecoder
 from rskip.cpu.encoding import StackEncoder
 from rskip.cpu.library import Library, find_library, library_for_int8
-from rskip.cpu.weights import read_stacks
+from rskip.cpu.weights import Parameters, read_stacks
 from rskip.extras import advice
 from rskip.generation.compiled import CompiledSearch, EachStep
 from rskip.generation.hypothesis import Hypothesis
@@ -35,13 +34,31 @@ class CpuDevice(str):
     index: ClassVar[None] = None  # type: ignore[assignment]
 
 
+class Stored(Protocol):
+    """A model in files, whose settings `check_translates` has checked. Unpickling reads the files again."""
+
+    @property
+    def path(self) -> Path:
+        """The file or folder."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The `Checkpoint.config`."""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of its parameters."""
+
+    def parameters(self) -> AbstractContextManager[Parameters]:
+        """Its parameters."""
+
+
 class RuntimeModel(TransformerProperties):
-    """The translation model of a .safetensors file, on the CPU. Threads may share one. It can be pickled. Unpickling
-    reads the file again, and raises an error if the file was replaced.
+    """A translation model in files, on the CPU. Threads may share one. It can be pickled. Unpickling reads the files
+    again, and raises an error if they were replaced.
 
     :param precision: "float32", "bfloat16" or "int8".
     :param source_words: size of the source dictionary, `target_words` of the target one.
-    :param header: the file's header if the caller has read and checked it (`check_translates`).
     :raises NoKernelForm: the kernels are missing or can't compute the model, so only PyTorch can. The text says why.
     :raises ValueError: int8 without 8-bit products, or as for `rskip.checkpoint.build_transformer`.
     """
@@ -50,43 +67,34 @@ class RuntimeModel(TransformerProperties):
 
     def __init__(
         self,
-        file: Path,
+        stored: Stored,
         *,
         precision: str = "float32",
         source_words: int,
         target_words: int,
-        header: Header | None = None,
     ) -> None:
-        if header is None:
-            header = read_header(file)
-            check_translates(header.config, header.shapes)
-        settings = transformer_settings(header.config)
-        if is_stock(settings) or LANGUAGES in header.config or PAIRS in header.config:
+        settings = transformer_settings(stored.config)
+        if is_stock(settings) or PAIRS in stored.config:
             raise NoKernelForm("it is one of fairseq's own models")
         for side, size in (("source", source_words), ("target", target_words)):
-            check_vocabulary(side, header.shapes[EMBEDDINGS[side]][0], size)
+            check_vocabulary(side, stored.shapes[EMBEDDINGS[side]][0], size)
         for side in ("encoder", "decoder"):
             settings[f"{side}_connection"] = settings.get(f"{side}_connection") or settings.get("connection")
-        self._made_of = file.absolute(), precision, source_words, target_words
+        self.stored, self._words = stored, (source_words, target_words)
         self.library = library_for_int8() if precision == "int8" else _library()
         self.precision = precision
-        with arrays_of(file, header) as parameters:
+        with stored.parameters() as parameters:
             self.config, encoder, decoder = read_stacks(self.library, settings, parameters, precision)
-            self._fingerprint = parameters.fingerprint(header.config)
+            self._fingerprint = settings, parameters.fingerprint()
         like = np.empty(0, encoder.embed_tokens.weight.dtype)
         self._encoder = StackEncoder(self.library, encoder, like)
         self._decoder = StackDecoder(self.library, decoder, like)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (*self._made_of, self._fingerprint)
+        return _reopened, (self.stored, self.precision, *self._words, self._fingerprint)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._made_of[0])!r}, precision={self.precision!r})"
-
-    @property
-    def file(self) -> Path:
-        """The .safetensors file."""
-        return self._made_of[0]
+        return f"{type(self).__name__}({str(self.stored.path)!r}, precision={self.precision!r})"
 
     @property
     def max_positions(self) -> int | None:
@@ -137,8 +145,8 @@ def _library() -> Library:
     raise NoKernelForm(reason, without_torch=SettingError("", reason, advice=f"or {advice('torch')}"))
 
 
-def _reopened(file: Path, precision: str, source_words: int, target_words: int, fingerprint: str) -> RuntimeModel:
-    model = RuntimeModel(file, precision=precision, source_words=source_words, target_words=target_words)
+def _reopened(stored: Stored, precision: str, source_words: int, target_words: int, fingerprint: Any) -> RuntimeModel:
+    model = RuntimeModel(stored, precision=precision, source_words=source_words, target_words=target_words)
     if model._fingerprint != fingerprint:
-        raise ValueError(f"{file} was replaced since the model was loaded: load the model again")
+        raise ValueError(f"{stored.path} was replaced since the model was loaded: load the model again")
     return model

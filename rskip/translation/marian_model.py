@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from rskip.checkpoint.files import save_tensors
-from rskip.checkpoint.stock import POSTNORM, fold_connections, to_stock
+from rskip.checkpoint.stock import fold_connections, to_stock
+from rskip.checkpoint.stock_names import POSTNORM
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary, TextPipeline, Tokenizer
 from rskip.transformer import Transformer, TransformerConfig

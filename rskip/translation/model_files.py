@@ -10,11 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rskip.checkpoint.arrays import ModelFile
 from rskip.checkpoint.checkpoint import PAIRS, Checkpoint
-from rskip.checkpoint.config_file import CONFIG, Header, checkpoint_sha256, read_header
+from rskip.checkpoint.config_file import CONFIG, checkpoint_sha256
 from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
 from rskip.checkpoint.hugging_face import (
     Folder,
+    HuggingFaceModel,
+    StoredFolder,
     folder_at,
     is_hub_name,
     read_hugging_face,
@@ -144,13 +147,13 @@ class StoredWeights:
     config: its `Checkpoint.config`.
     """
 
-    _header: Header | None = None  # of a .safetensors file
+    _stored: ModelFile | None = None  # of a .safetensors file
 
     def __init__(self, file: Path) -> None:
         self.file = file
         if file.suffix == ".safetensors":
-            self._header = header = read_header(file)
-            self.config, shapes = header.config, header.shapes
+            self._stored = ModelFile(file)
+            self.config, shapes = self._stored.config, self._stored.shapes
         else:
             self.config, shapes = self.checkpoint.config, self.checkpoint.shapes
         with errors_about(file):
@@ -171,7 +174,7 @@ class StoredWeights:
             self.checkpoint = of_pair(self.checkpoint, *languages)
             self.config = self.checkpoint.config
         own = self.config["source_lang"], self.config["target_lang"]
-        trained_on = [] if self._header is not None else self.checkpoint.trained_on
+        trained_on = [] if self._stored is not None else self.checkpoint.trained_on
         data = [folder for folder in map(Path, trained_on) if folder.is_dir()]
         with errors_about(self.file):
             tokens = language_tokens(self.config)
@@ -185,19 +188,29 @@ class StoredWeights:
 
         On a CPU the compiled kernels compute it without PyTorch, if they can.
         """
-        if not is_cpu(device) or self._header is None:
+        if not is_cpu(device) or not self._has_arrays:
             return self.build_in_torch(tokenizer, precision=precision, device=device)
         if precision not in (None, *PRECISIONS):
             raise ValueError(f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
         words = {"source_words": len(tokenizer.source), "target_words": len(tokenizer.target)}
         try:
             with errors_about(self.file):
-                return RuntimeModel(self.file, precision=precision or "float32", header=self._header, **words)
+                return RuntimeModel(self._arrays(), precision=precision or "float32", **words)
         except NoKernelForm as error:
             if error.without_torch is not None and not has_torch():
                 raise error.without_torch.within(source=str(self.file)) from None
             require_torch(f"{self.file} ({error})")
         return self.build_in_torch(tokenizer, precision=precision, device=device)
+
+    @property
+    def _has_arrays(self) -> bool:
+        """Whether the weights can be read without PyTorch."""
+        return self._stored is not None
+
+    def _arrays(self) -> ModelFile | StoredFolder:
+        """The weights for computing without PyTorch."""
+        assert self._stored is not None
+        return self._stored
 
     def build_in_torch(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TorchModel:
         """Like `build`, in PyTorch."""
@@ -221,9 +234,21 @@ class StoredHuggingFace(StoredWeights):
         self.file = file
 
     @cached_property
-    def checkpoint(self) -> Checkpoint:
+    def _model(self) -> HuggingFaceModel:
         """The model for the folder's own languages, until `tokenizer` is asked for others."""
-        return read_hugging_face(self.file).checkpoint
+        return read_hugging_face(self.file)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The model in PyTorch."""
+        return self._model.checkpoint
+
+    @property
+    def _has_arrays(self) -> bool:
+        return self._model.folder.in_safetensors
+
+    def _arrays(self) -> StoredFolder:
+        return StoredFolder(self._model)
 
     @property
     def config(self) -> dict[str, Any]:  # type: ignore[override]
@@ -237,8 +262,8 @@ class StoredHuggingFace(StoredWeights):
             if given is not None:
                 problem = f"is {given}, but {self.file} is a Hugging Face folder, which has its own"
                 raise SettingError(name, problem, advice="leave it out")
-        model = read_hugging_face(self.file, languages=settings.languages)
-        self.checkpoint, own = model.checkpoint, model.tokenizer
+        self._model = read_hugging_face(self.file, languages=settings.languages)
+        own = self._model.tokenizer
         found = own.text if text != TOKENS and isinstance(own.text, TextPipeline) else None
         known = Languages(own.source_language, own.target_language)
         changed = build_text(found, known, dictionary=own.source, settings=settings.steps)

@@ -16,7 +16,7 @@ from rskip.machine.device import is_cpu, usable_device
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary, TextPipeline, Tokenizer
 from rskip.text.finding import TokenizerSettings
-from rskip.translation.model_files import StoredWeights, open_model
+from rskip.translation.model_files import open_model
 from rskip.translation.options import DEFAULT_OPTIONS, MAX_TOKENS, TooLong
 from rskip.translation.search import ModelSearcher, Searcher, Segment, TorchModel, TranslationModel, search_segments
 from rskip.translation.segments import LengthRule, Source, join_segments, read_source
@@ -163,7 +163,7 @@ class Translator:
         """A translator whose model is PyTorch's: on a CPU a `CpuTransformer`, whose `model` is the module."""
         if not isinstance(self.model, RuntimeModel):
             return self
-        stored, other = StoredWeights(self.model.file), copy.copy(self)
+        stored, other = open_model(self.model.stored.path), copy.copy(self)
         other.model = stored.build_in_torch(self.tokenizer, precision=self.precision, device="cpu")
         return other
 

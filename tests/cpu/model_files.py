@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from rskip.checkpoint import Checkpoint, write_model
+from rskip.checkpoint.arrays import ModelFile
 from rskip.generation.runtime import RuntimeModel
 from rskip.transformer import Transformer, TransformerConfig
 
@@ -33,4 +34,4 @@ def saved(folder, connection="2rskip+ln", *, words=WORDS, dtype=None, change=lam
 
 
 def opened(file, precision="float32", **words):
-    return RuntimeModel(file, precision=precision, **{"source_words": 40, "target_words": 90, **words})
+    return RuntimeModel(ModelFile(file), precision=precision, **{"source_words": 40, "target_words": 90, **words})

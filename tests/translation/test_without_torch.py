@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from rskip.checkpoint import read_checkpoint, write_checkpoint
+from rskip.translation import Translator
+from tests.checkpoint.hugging_face.conftest import write_marian
+from tests.checkpoint.hugging_face.families import write_nllb
 
 MODEL = "checkpoints/multi30k_en_de/2rskip_ln"
 # imported by each Python that starts with its folder on the path, workers too
@@ -97,11 +100,21 @@ def test_python_translates_with_workers_and_attention(run, root: Path, tmp_path:
     assert (done.returncode, done.stdout) == (0, "Ein Mann schläft.|int8|Ein Mann schläft.\n"), done.stderr
 
 
+def test_folders_of_hugging_face_translate(run, tmp_path: Path) -> None:
+    """Opus-MT's and NLLB's layouts, and a group model's."""
+    for write, languages in ((write_marian, ("en", "de")), (write_nllb, ("eng_Latn", "deu_Latn"))):
+        folder = write(tmp_path / write.__name__)
+        flags = ["--source-lang", languages[0], "--target-lang", languages[1], "--max-len-a", 0, "--max-len-b", 12]
+        done = run("-m", "rskip", "translate", "--quiet", "--model", folder, *flags, text="the dog runs\n")
+        translator = Translator.from_pretrained(folder, source_language=languages[0], target_language=languages[1])
+        (expected,) = translator.in_torch().translate(["the dog runs"], beam=5, max_length_a=0, max_length_b=12)
+        assert (done.returncode, done.stdout) == (0, f"{expected.text}\n"), done.stderr
+
+
 def test_what_needs_pytorch_says_so_in_one_line(run, root: Path, tmp_path: Path) -> None:
     checkpoint = read_checkpoint(root / MODEL / "model.safetensors")
-    for name, settings in (("model", {"connection": "denseformer+ln"}), ("imported", {"activation_fn": "swish"})):
-        config = {**checkpoint.config, "model": {**checkpoint.config["model"], **settings}}
-        write_checkpoint(tmp_path / f"{name}.safetensors", replace(checkpoint, config=config))
+    config = {**checkpoint.config, "model": {**checkpoint.config["model"], "connection": "denseformer+ln"}}
+    write_checkpoint(tmp_path / "model.safetensors", replace(checkpoint, config=config))
     (tmp_path / "model.pt").write_bytes(b"\x80\x02")
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub/config.json").write_text('{"model_type": "marian"}')
@@ -109,7 +122,6 @@ def test_what_needs_pytorch_says_so_in_one_line(run, root: Path, tmp_path: Path)
     dictionaries = ["--dictionaries", root / MODEL, "--text", root / MODEL / "text"]
     for model, further in (
         (tmp_path / "model.safetensors", dictionaries),
-        (tmp_path / "imported.safetensors", dictionaries),
         (root / MODEL, ["--device", "cuda"]),
         (tmp_path / "model.pt", dictionaries),
         (f"{root / MODEL}:{root / MODEL}", []),

@@ -2,9 +2,9 @@
 
 from rskip.checkpoint.hugging_face.folder import Folder, folder_at, suggest_newest
 from rskip.checkpoint.hugging_face.hub import hub_folder, is_hub_name
-from rskip.checkpoint.hugging_face.model import TRANSLATION_MODELS, HuggingFaceModel, read_hugging_face
+from rskip.checkpoint.hugging_face.model import TRANSLATION_MODELS, HuggingFaceModel, StoredFolder, read_hugging_face
 
 __all__ = [
-    "TRANSLATION_MODELS", "Folder", "HuggingFaceModel", "folder_at", "hub_folder", "is_hub_name", "read_hugging_face",
-    "suggest_newest",
+    "TRANSLATION_MODELS", "Folder", "HuggingFaceModel", "StoredFolder", "folder_at", "hub_folder", "is_hub_name",
+    "read_hugging_face", "suggest_newest",
 ]  # fmt: skip

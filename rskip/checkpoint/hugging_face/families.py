@@ -1,4 +1,7 @@
-"""The families of Hugging Face's translation models: their settings, their weights, and how they write languages."""
+"""The families of Hugging Face's translation models: their settings, their weights, and how they write languages.
+
+Weights are PyTorch's tensors or NumPy's arrays. The module does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,12 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-import torch
-from torch import Tensor
+import numpy as np
 
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.hugging_face.folder import CONFIG, Folder
 from rskip.checkpoint.hugging_face.tokens import TOKENIZER, TokenizerFiles
-from rskip.checkpoint.stock import POSTNORM, PRENORM, from_stock
+from rskip.checkpoint.stock_names import POSTNORM, PRENORM, from_stock
 from rskip.settings.check import convert
 from rskip.settings.kinds import Positions
 from rskip.text.languages import LanguageTokens
@@ -192,20 +194,20 @@ def check_numbers(config: StackSettings, family: Family, folder: Folder) -> None
 
 
 class Tables(NamedTuple):
-    """The embeddings and the output projection of a model: (tokens, features) each. Equal ones are one."""
+    """The names of a model's embeddings and output projection: (tokens, features) each."""
 
-    source: Tensor
-    target: Tensor
-    output: Tensor
+    source: str
+    target: str
+    output: str
 
 
-def read_tables(weights: Mapping[str, Tensor], config: StackSettings, folder: Folder) -> Tables:
-    """The tables of a folder's weights, which hold one of several that are tied."""
+def find_tables(weights: Mapping[str, Any], config: StackSettings, folder: Folder) -> Tables:
+    """The tables among the weights, which hold one of several that are tied."""
 
-    def find(*names: str) -> Tensor:
+    def find(*names: str) -> str:
         for name in names:
             if name in weights:
-                return weights[name]
+                return name
         raise folder.error(f"the weights have no {names[0]}", expected="the weights of a translation model")
 
     tied = config.tie_word_embeddings
@@ -215,38 +217,41 @@ def read_tables(weights: Mapping[str, Tensor], config: StackSettings, folder: Fo
     own = [name for name in _OUTPUTS if name in weights]
     source = find(_SIDES[0], _SHARED, *_SIDES)
     target = find(_SIDES[1], _SHARED, *own, *_SIDES) if tied or OUTPUT not in own else find(_SIDES[1], _SHARED)
-    output = weights[own[0]] if own and not tied else target
-    return Tables(*(target if torch.equal(each, target) else each for each in (source, target, output)))
+    return Tables(source, target, own[0] if own and not tied else target)
 
 
 def build_checkpoint(
     family: Family,
     config: StackSettings,
-    weights: Mapping[str, Tensor],
+    weights: Mapping[str, Any],
     tables: Tables,
     rows: tuple[Sequence[int], Sequence[int]] | None,
 ) -> Checkpoint:
-    """The checkpoint of a folder's model under our names.
+    """The checkpoint of a folder's model under our names, with arrays of the weights' type.
 
     :param rows: the rows of the embeddings of source and target in the order of our dictionaries; None: their own.
         Equal vocabularies are one. Row 0 is that of the start, which must not be generated.
     """
     layers = {name.removeprefix("model."): each for name, each in weights.items() if not _APART.fullmatch(name)}
-    bias = weights.get(BIAS, tables.target.new_zeros(len(tables.target))).flatten()
+    target = weights[tables.target]
+    others = weights[tables.source], weights[tables.output]
+    source, output = (target if _equal(each, target) else each for each in others)
+    bias = weights[BIAS].reshape(-1) if BIAS in weights else 0 * target[:, 0]
     has_bias = rows is not None or family.learned and bool(bias.any())
-    tied, shared = tables.output is tables.target, tables.source is tables.target
+    tied, shared = output is target, source is target
     if rows is not None:
         shared = shared and rows[0] is rows[1]
-        source = tables.source[torch.tensor(rows[0])]
-        target = source if shared else tables.target[torch.tensor(rows[1])]
-        tables = Tables(source, target, target if tied else tables.output[torch.tensor(rows[1])])
-        bias = bias[torch.tensor(rows[1])]
+        source = source[list(rows[0])]
+        output = None if tied else output[list(rows[1])]
+        target = source if shared else target[list(rows[1])]
+        output = target if tied else output
+        bias = bias[list(rows[1])]
         bias[0] = _NEVER
     model = {
         **from_stock(layers),
-        "encoder.embed_tokens.weight": tables.source,
-        "decoder.embed_tokens.weight": tables.target,
-        "decoder.output_projection.weight": tables.output,
+        "encoder.embed_tokens.weight": source,
+        "decoder.embed_tokens.weight": target,
+        "decoder.output_projection.weight": output,
     }
     if has_bias:
         model["decoder.output_projection.bias"] = bias
@@ -281,11 +286,16 @@ def build_checkpoint(
     return Checkpoint(model=model, config={"task": "translation", "arch": family.arch, "model": settings})
 
 
-def _after_no_position(table: Tensor | None, config: StackSettings) -> Tensor:
+def _equal(one: Any, other: Any) -> bool:
+    return one is other or one.shape == other.shape and bool((one == other).all())
+
+
+def _after_no_position(table: Any, config: StackSettings) -> Any:
     """Marian's table of positions, or else its sines and cosines, behind our rows that are no positions."""
     if table is None:
         length, features = config.max_position_embeddings, config.d_model
-        numbers = torch.arange(0, features, 2, dtype=torch.float64) / features
-        angles = torch.arange(length, dtype=torch.float64)[:, None] / 10000**numbers
-        table = torch.cat([angles.sin(), angles[:, : features // 2].cos()], dim=1).float()
-    return torch.cat([table.new_zeros(_FIRST_POSITION, table.size(1)), table])
+        angles = np.arange(length)[:, None] / 10000 ** (np.arange(0, features, 2) / features)
+        table = np.concatenate([np.sin(angles), np.cos(angles[:, : features // 2])], axis=1).astype(np.float32)
+    behind = table[[*[0] * _FIRST_POSITION, *range(len(table))]]
+    behind[:_FIRST_POSITION] = 0
+    return behind

@@ -10,12 +10,14 @@ The module does not import torch.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError, safe_open
+import numpy as np
 
-from rskip.checkpoint.config_file import sums_of
+from rskip.checkpoint.arrays import FLOATS, Arrays
+from rskip.checkpoint.config_file import opened, sums_of
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, shown
 from rskip.settings.text import read_json
@@ -104,18 +106,46 @@ class Folder:
     def read_object(self, name: str) -> dict[str, Any]:
         """The content of a JSON file that the folder has to hold."""
         path = self.file(name)
-        return convert(read_json(path), dict[str, Any], source=str(path))
+        content = read_json(path)
+        if isinstance(content, dict):  # `convert` takes a second for a vocabulary
+            return content
+        return convert(content, dict[str, Any], source=str(path))
 
     def read_optional(self, name: str) -> dict[str, Any]:
         """The content of a JSON file; empty if the folder doesn't have it."""
         return self.read_object(name) if self.has(name) else {}
 
+    @property
+    def in_safetensors(self) -> bool:
+        """Whether the weights can be read without PyTorch."""
+        return self.weights()[0].suffix == ".safetensors"
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all weights."""
+        if not self.in_safetensors:
+            return {name: tuple(tensor.shape) for name, tensor in self.tensors.items()}
+        shapes: dict[str, tuple[int, ...]] = {}
+        for path in self.weights():
+            with opened(path, framework="np") as file:
+                shapes |= {_name(name): tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        return shapes
+
+    @cached_property
     def tensors(self) -> dict[str, Tensor]:
         """All weights, on the CPU, under the names that they have in the files."""
-        tensors: dict[str, Tensor] = {}
+        return {_name(name): each for path in self.weights() for name, each in _read_weights(path).items()}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All weights that are floats, in float32, from safetensors files."""
+        arrays: dict[str, np.ndarray] = {}
         for path in self.weights():
-            tensors |= _read_weights(path)
-        return {name.removeprefix("module."): each for name, each in tensors.items()}  # of DistributedDataParallel
+            with opened(path, framework="np") as file:
+                sums = sums_of(file.metadata() or {}, path=path)
+            with path.open("rb") as content:
+                found = Arrays(content, path, tied={}, sums=sums)
+                arrays |= {_name(name): found.read(name) for name, kind in found.kinds.items() if kind in FLOATS}
+        return arrays
 
     def weights(self) -> list[Path]:
         """The files of the weights."""
@@ -163,15 +193,16 @@ class Folder:
             raise self.error(problem, file=CONFIG, expected="a model whose code is in transformers")
 
 
+def _name(name: str) -> str:
+    return name.removeprefix("module.")  # of DistributedDataParallel
+
+
 def _read_weights(path: Path) -> dict[str, Tensor]:
     from rskip.checkpoint.tensors import check_tensors, read_tensors  # imports PyTorch
     from rskip.files.torch_file import read_torch_file
 
     if path.suffix == ".bin":
         return check_tensors(read_torch_file(path, kind=_KIND), source=str(path))
-    try:
-        with safe_open(path, framework="pt") as file:
-            sums = sums_of(file.metadata() or {}, path=path)  # `rskip export` writes them
-            return check_tensors(read_tensors(file, sums, path=path), source=str(path))
-    except SafetensorError as error:
-        raise ValueError(f"{path} is truncated or damaged ({error}): get the complete file again") from error
+    with opened(path, framework="pt") as file:
+        sums = sums_of(file.metadata() or {}, path=path)  # `rskip export` writes them
+        return check_tensors(read_tensors(file, sums, path=path), source=str(path))

@@ -173,7 +173,7 @@ def _checkpoint(folder: Folder, *, vocabulary: int, **settings: Any) -> Checkpoi
     """The checkpoint of a folder's weights. `settings` are fields of `LanguageModelConfig`."""
     with errors_about(folder.path / CONFIG):
         config = LanguageModelConfig.from_dict({"no_scale_embedding": True, **settings})
-    weights = dict(_renamed(folder.tensors()))
+    weights = dict(_renamed(folder.tensors))
     if config.output_is_embedding and _EMBEDDING in weights:
         weights[_OUTPUT] = weights[_EMBEDDING]
     about = {"task": "language_modeling", "arch": folder.config["model_type"], "source_lang": None, "target_lang": None}

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from rskip.checkpoint.arrays import LoadedArrays
 from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint
+from rskip.checkpoint.hugging_face.families import (
+    build_checkpoint,
+    check_numbers,
+    find_family,
+    find_tables,
+    read_settings,
+)
 from rskip.checkpoint.hugging_face.folder import Folder
+from rskip.checkpoint.hugging_face.tokens import TokenizerFiles
+from rskip.checkpoint.hugging_face.vocabularies import read_vocabulary
 from rskip.extras import require_torch
 from rskip.settings.check import to_plain
 from rskip.text.dictionary import Dictionary
@@ -22,24 +37,40 @@ TRANSLATION_MODELS = ("fsmt", "m2m_100", "marian", "mbart")  # model types
 class HuggingFaceModel:
     """A translation model under our names, and the parts of its tokenizer.
 
-    checkpoint: its languages and language tokens are added.
+    folder: its files.
+    build: makes its checkpoint of its weights, as tensors or arrays.
     text: the pipeline, between some two of the model's languages.
     source, target: the dictionaries.
     pair: source and target language, as the user gives them or as the folder says; None: the user has to say it.
     languages: the language tokens of a multilingual model.
     """
 
-    checkpoint: Checkpoint
+    folder: Folder
+    build: Callable[[Mapping[str, Any]], Checkpoint]
     text: TextPipeline
     source: Dictionary
     target: Dictionary
     pair: tuple[str | None, str | None]
     languages: LanguageTokens | None = None
 
-    def __post_init__(self) -> None:
-        self.checkpoint.config.update(zip(("source_lang", "target_lang"), self.pair, strict=True))
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The model in PyTorch, with its languages and language tokens."""
+        require_torch(str(self.folder.path))
+        import torch
+
+        found = self.made_of(self.folder.tensors)
+        arrays = {name: each for name, each in found.model.items() if isinstance(each, np.ndarray)}
+        found.model |= {name: torch.from_numpy(each) for name, each in arrays.items()}
+        return found
+
+    def made_of(self, weights: Mapping[str, Any]) -> Checkpoint:
+        """The checkpoint of these weights of the folder, which are tensors or arrays."""
+        checkpoint = self.build(weights)
+        checkpoint.config.update(zip(("source_lang", "target_lang"), self.pair, strict=True))
         if self.languages is not None:
-            self.checkpoint.config[LANGUAGES] = to_plain(self.languages)
+            checkpoint.config[LANGUAGES] = to_plain(self.languages)
+        return checkpoint
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -68,30 +99,47 @@ def read_hugging_face(path: Path, *, languages: tuple[str | None, str | None] = 
     """
     folder = Folder(path)
     kind = folder.check_kind(TRANSLATION_MODELS, "a translation model")
-    folder.weights()  # what is missing is told without PyTorch too
-    require_torch(str(path))
-    from rskip.checkpoint.hugging_face.families import (  # imports PyTorch
-        build_checkpoint,
-        check_numbers,
-        find_family,
-        read_settings,
-        read_tables,
-    )
-    from rskip.checkpoint.hugging_face.tokens import TokenizerFiles
-    from rskip.checkpoint.hugging_face.vocabularies import read_vocabulary
-
     files = TokenizerFiles(folder, fast=kind in ("m2m_100", "mbart"))
     family = find_family(kind, files)
     config = read_settings(folder, family)
     check_numbers(config, family, folder)
-    weights = folder.tensors()
-    tables = read_tables(weights, config, folder)
-    found = read_vocabulary(family, files, config, (len(tables.source), len(tables.target)), languages)
+    if not folder.in_safetensors:
+        require_torch(f"{path}, whose weights are a file of PyTorch,")
+    tables = find_tables(folder.shapes, config, folder)
+    sizes = folder.shapes[tables.source][0], folder.shapes[tables.target][0]
+    found = read_vocabulary(family, files, config, sizes, languages)
     return HuggingFaceModel(
-        checkpoint=build_checkpoint(family, config, weights, tables, found.rows),
+        folder=folder,
+        build=partial(build_checkpoint, family, config, tables=tables, rows=found.rows),
         text=found.text,
         source=found.source,
         target=found.target,
         pair=found.pair,
         languages=found.languages,
     )
+
+
+class StoredFolder:
+    """The weights of a model in safetensors, for computing without PyTorch. Unpickling reads the folder again.
+
+    config: its `Checkpoint.config`. shapes: of its parameters.
+    """
+
+    def __init__(self, model: HuggingFaceModel) -> None:
+        self.path = model.folder.path.absolute()
+        self._checkpoint: Checkpoint | None = model.made_of(model.folder.arrays())
+        self.config, self.shapes = self._checkpoint.config, self._checkpoint.shapes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _stored_at, (self.path,)
+
+    @contextmanager
+    def parameters(self) -> Iterator[LoadedArrays]:
+        """The parameters, once: then their memory is free."""
+        assert self._checkpoint is not None
+        yield LoadedArrays(self._checkpoint.model)  # type: ignore[arg-type]
+        self._checkpoint = None
+
+
+def _stored_at(path: Path) -> StoredFolder:
+    return StoredFolder(read_hugging_face(path))

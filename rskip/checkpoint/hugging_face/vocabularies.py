@@ -91,7 +91,8 @@ def _fsmt(files: TokenizerFiles, config: StackSettings, sizes: tuple[int, int], 
         numbers = {token if token in FIRST else _unit(token): number for token, number in found.items()}
         check_rows(numbers, size, source=source)
         dictionaries.append(dictionary_of(numbers, range(len(FIRST), size)))
-    return Vocabulary(TextPipeline(text, _merges(folder)), *dictionaries, langs)
+    source_words, target_words = dictionaries
+    return Vocabulary(TextPipeline(text, _merges(folder)), source_words, target_words, langs)
 
 
 def _unit(token: str) -> str:
@@ -162,7 +163,7 @@ def _given_pair(given: Pair, own: Sequence[str | None], codes: Sequence[str], fo
             problem = f"is {shown(code)}, but the model translates {own[0]} to {own[1]}"
             if known:
                 problem = f"is {shown(code)}{did_you_mean(code, known)}, which the model doesn't have"
-            expected = f"one of {listed(fitting or known)}" if known else ""
+            expected = f"one of {listed([*filter(None, fitting)] or known)}" if known else ""
             raise folder.error(problem, name=f"{side}_language", expected=expected)
         found += fitting
     return found[0], found[1]
