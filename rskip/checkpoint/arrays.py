@@ -81,7 +81,7 @@ class LoadedArrays:
 
     def read(self, name: str) -> np.ndarray:
         """The parameter in float32."""
-        return self._model[name]
+        return self._model[name].astype(np.float32, copy=False)
 
     def fingerprint(self) -> str:
         """A checksum of all parameters."""

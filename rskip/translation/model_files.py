@@ -188,14 +188,14 @@ class StoredWeights:
 
         On a CPU the compiled kernels compute it without PyTorch, if they can.
         """
-        if not is_cpu(device) or not self._has_arrays:
+        if not is_cpu(device) or (arrays := self._arrays) is None:
             return self.build_in_torch(tokenizer, precision=precision, device=device)
         if precision not in (None, *PRECISIONS):
             raise ValueError(f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
         words = {"source_words": len(tokenizer.source), "target_words": len(tokenizer.target)}
         try:
             with errors_about(self.file):
-                return RuntimeModel(self._arrays(), precision=precision or "float32", **words)
+                return RuntimeModel(arrays, precision=precision or "float32", **words)
         except NoKernelForm as error:
             if error.without_torch is not None and not has_torch():
                 raise error.without_torch.within(source=str(self.file)) from None
@@ -203,13 +203,8 @@ class StoredWeights:
         return self.build_in_torch(tokenizer, precision=precision, device=device)
 
     @property
-    def _has_arrays(self) -> bool:
-        """Whether the weights can be read without PyTorch."""
-        return self._stored is not None
-
-    def _arrays(self) -> ModelFile | StoredFolder:
-        """The weights for computing without PyTorch."""
-        assert self._stored is not None
+    def _arrays(self) -> ModelFile | StoredFolder | None:
+        """The weights for computing without PyTorch; None: only PyTorch can read them."""
         return self._stored
 
     def build_in_torch(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TorchModel:
@@ -244,9 +239,6 @@ class StoredHuggingFace(StoredWeights):
         return self._model.checkpoint
 
     @property
-    def _has_arrays(self) -> bool:
-        return self._model.folder.in_safetensors
-
     def _arrays(self) -> StoredFolder:
         return StoredFolder(self._model)
 

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.translation import Translator
@@ -104,6 +106,9 @@ def test_folders_of_hugging_face_translate(run, tmp_path: Path) -> None:
     """Opus-MT's and NLLB's layouts, and a group model's."""
     for write, languages in ((write_marian, ("en", "de")), (write_nllb, ("eng_Latn", "deu_Latn"))):
         folder = write(tmp_path / write.__name__)
+        if write is write_marian:  # as the Hub has it
+            torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+            (folder / "model.safetensors").unlink()
         flags = ["--source-lang", languages[0], "--target-lang", languages[1], "--max-len-a", 0, "--max-len-b", 12]
         done = run("-m", "rskip", "translate", "--quiet", "--model", folder, *flags, text="the dog runs\n")
         translator = Translator.from_pretrained(folder, source_language=languages[0], target_language=languages[1])
@@ -116,16 +121,12 @@ def test_what_needs_pytorch_says_so_in_one_line(run, root: Path, tmp_path: Path)
     config = {**checkpoint.config, "model": {**checkpoint.config["model"], "connection": "denseformer+ln"}}
     write_checkpoint(tmp_path / "model.safetensors", replace(checkpoint, config=config))
     (tmp_path / "model.pt").write_bytes(b"\x80\x02")
-    (tmp_path / "hub").mkdir()
-    (tmp_path / "hub/config.json").write_text('{"model_type": "marian"}')
-    (tmp_path / "hub/pytorch_model.bin").write_bytes(b"")
     dictionaries = ["--dictionaries", root / MODEL, "--text", root / MODEL / "text"]
     for model, further in (
         (tmp_path / "model.safetensors", dictionaries),
         (root / MODEL, ["--device", "cuda"]),
         (tmp_path / "model.pt", dictionaries),
         (f"{root / MODEL}:{root / MODEL}", []),
-        (tmp_path / "hub", []),
     ):
         done = run("-m", "rskip", "translate", "--quiet", "--model", model, *further, text="A man.\n")
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr

@@ -18,6 +18,7 @@ import numpy as np
 
 from rskip.checkpoint.arrays import FLOATS, Arrays
 from rskip.checkpoint.config_file import opened, sums_of
+from rskip.files.torch_arrays import read_torch_arrays
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, shown
 from rskip.settings.text import read_json
@@ -115,18 +116,13 @@ class Folder:
         """The content of a JSON file; empty if the folder doesn't have it."""
         return self.read_object(name) if self.has(name) else {}
 
-    @property
-    def in_safetensors(self) -> bool:
-        """Whether the weights can be read without PyTorch."""
-        return self.weights()[0].suffix == ".safetensors"
-
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all weights."""
-        if not self.in_safetensors:
-            return {name: tuple(tensor.shape) for name, tensor in self.tensors.items()}
         shapes: dict[str, tuple[int, ...]] = {}
         for path in self.weights():
+            if path.suffix == ".bin":
+                return {name: array.shape for name, array in self.arrays.items()}
             with opened(path, framework="np") as file:
                 shapes |= {_name(name): tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
         return shapes
@@ -136,15 +132,20 @@ class Folder:
         """All weights, on the CPU, under the names that they have in the files."""
         return {_name(name): each for path in self.weights() for name, each in _read_weights(path).items()}
 
+    @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
-        """All weights that are floats, in float32, from safetensors files."""
+        """All weights that are floats, in float32, read without PyTorch. Tied ones may be one array."""
         arrays: dict[str, np.ndarray] = {}
         for path in self.weights():
+            if path.suffix == ".bin":
+                found = {_name(name): each for name, each in read_torch_arrays(path).items() if each.dtype.kind == "f"}
+                arrays |= found
+                continue
             with opened(path, framework="np") as file:
                 sums = sums_of(file.metadata() or {}, path=path)
             with path.open("rb") as content:
-                found = Arrays(content, path, tied={}, sums=sums)
-                arrays |= {_name(name): found.read(name) for name, kind in found.kinds.items() if kind in FLOATS}
+                stored = Arrays(content, path, tied={}, sums=sums)
+                arrays |= {_name(name): stored.read(name) for name, kind in stored.kinds.items() if kind in FLOATS}
         return arrays
 
     def weights(self) -> list[Path]:

@@ -103,8 +103,6 @@ def read_hugging_face(path: Path, *, languages: tuple[str | None, str | None] = 
     family = find_family(kind, files)
     config = read_settings(folder, family)
     check_numbers(config, family, folder)
-    if not folder.in_safetensors:
-        require_torch(f"{path}, whose weights are a file of PyTorch,")
     tables = find_tables(folder.shapes, config, folder)
     sizes = folder.shapes[tables.source][0], folder.shapes[tables.target][0]
     found = read_vocabulary(family, files, config, sizes, languages)
@@ -127,7 +125,7 @@ class StoredFolder:
 
     def __init__(self, model: HuggingFaceModel) -> None:
         self.path = model.folder.path.absolute()
-        self._checkpoint: Checkpoint | None = model.made_of(model.folder.arrays())
+        self._checkpoint: Checkpoint | None = model.made_of(model.folder.arrays)
         self.config, self.shapes = self._checkpoint.config, self._checkpoint.shapes
 
     def __reduce__(self) -> tuple[Any, ...]:

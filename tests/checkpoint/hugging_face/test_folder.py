@@ -73,7 +73,7 @@ def test_a_missing_shard_is_named(tmp_path, suffix):
     lost = sorted(folder.glob(f"*-1-*{suffix}"))[0]
     lost.unlink()
     with pytest.raises(FileNotFoundError) as error:
-        Folder(folder).tensors
+        _ = Folder(folder).tensors
     assert f"{lost.name} is missing" in one_line(error)
 
 
@@ -83,7 +83,7 @@ def test_a_shard_outside_the_folder_is_not_read(tmp_path):
     places = dict.fromkeys(WEIGHTS, "../other.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
     with pytest.raises(FileNotFoundError, match=r"\.\./other\.safetensors is missing"):
-        Folder(folder).tensors
+        _ = Folder(folder).tensors
 
 
 def test_folders_that_need_more_than_their_weights_are_refused(tmp_path):
@@ -111,13 +111,13 @@ def test_weights_that_are_not_there_or_not_whole(tmp_path):
     folder = write_folder(tmp_path / "model", tensors=None)
     (folder / "tf_model.h5").write_bytes(b"")
     with pytest.raises(FileNotFoundError, match=r"tf_model\.h5 can't be read"):
-        Folder(folder).tensors
+        _ = Folder(folder).tensors
     (folder / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     with pytest.raises(ValueError, match="git lfs pull"):
-        Folder(folder).tensors
+        _ = Folder(folder).tensors
     (folder / "model.safetensors").write_bytes(b"\1" * 40)
     with pytest.raises(ValueError, match="truncated or damaged") as error:
-        Folder(folder).tensors
+        _ = Folder(folder).tensors
     one_line(error)
 
 
