@@ -192,7 +192,12 @@ class Judged:
     @property
     def found(self) -> str:
         """The evidence, the note, and the reason for a missing verdict."""
-        return ". ".join(part.rstrip(".") for part in (self.figure, self.claim.note, self.why) if part)
+        return _sentences(self.figure, self.claim.note, self.why)
+
+
+def _sentences(*parts: str) -> str:
+    first, *others = (part.rstrip(".") for part in parts if part) if any(parts) else ("",)
+    return ". ".join((first, *(part[0].upper() + part[1:] for part in others)))
 
 
 def judge_claims(root: Path, tables: Comparisons) -> list[tuple[Paper, list[Judged]]]:
@@ -227,11 +232,11 @@ def claims_page(judged: Sequence[tuple[Paper, Sequence[Judged]]]) -> str:
             rows = [
                 [
                     each.claim.where,
-                    _claim(each),
+                    "the same" if before is not None and _claim(each) == _claim(before) else _claim(each),
                     f"**{each.verdict}**" + (f" {each.claim.at}" if each.claim.at else ""),
                     f"{each.found} (`{each.command}`)" if each.command.startswith("pytest") else each.found,
                 ]
-                for each in tested
+                for before, each in zip([None, *tested], tested, strict=False)
             ]
             parts.append(markdown_table(["where", "claim", "verdict", "evidence"], rows))
         if untested:
@@ -248,7 +253,7 @@ def _known(judged: Judged) -> str:
     """What is known of an untested claim, and what a test needs if a table's missing runs don't say it."""
     in_table = judged.claim.compared and judged.why.startswith("no records")
     why = "" if in_table else re.sub("^no records(; )?", "", judged.why)
-    known = ". ".join(part.rstrip(".") for part in (judged.figure, judged.claim.note, why) if part)
+    known = _sentences(judged.figure, judged.claim.note, why)
     return ": ".join(part for part in (judged.claim.at, known) if part)
 
 

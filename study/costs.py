@@ -107,11 +107,10 @@ class Costs:
         model = name.removeprefix(PREFIX)
         base = self.models[model].baseline
         shown = ["time", "memory"]
-        headings = ["connection", "parameters", "calls", "MB moved", *(f"{each} ×" for each in shown)]
+        headings = ["connection", "calls", "MB moved", *(f"{each} ×" for each in shown)]
         rows = [
             [
                 f"`{cost.connection}`",
-                f"{cost.parameters:,}",
                 f"{cost.calls:,}",
                 f"{cost.megabytes_forward + cost.megabytes_backward:,.0f}",
                 *(self._texts(model, cost.connection)[each] for each in shown),
