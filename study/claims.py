@@ -12,31 +12,25 @@ With the last two, checks show related results and do not affect the verdict.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import isfinite
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Any, Literal
 
 import msgspec
 
 from rskip.experiments.comparisons import Comparisons, ComparisonTable, Line, probability_text
-from rskip.files.state import read_state
 from rskip.records.tables import markdown_table, markdown_text
-from rskip.settings.check import check, convert
-from rskip.settings.errors import SettingError
+from rskip.settings.check import convert
 from rskip.settings.text import read_yaml
 
 FILE, PAGE = Path("study", "claims.yaml"), Path("docs", "claims.md")
 Verdict = Literal["agrees", "disagrees", "not detected", "untested"]
-_Source = Annotated[str, msgspec.Meta(pattern=r"^(docs/figures|(study/)?results)/(?!.*\.\.).+\.json$")]
-_Test = Annotated[str, msgspec.Meta(pattern=r"^tests/[\w/]+\.py::test_\w+$", extra={"expected": "FILE::TEST"})]
-
-
 class Quantity(msgspec.Struct, frozen=True, kw_only=True):
     """A number in a committed file: a value of a run record, or one computed from a measurement's rows.
 
@@ -49,7 +43,7 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     of: str
-    file: _Source | None = None
+    file: str | None = None
     rows: Literal["rows", "curve"] = "rows"
     where: Mapping[str, str | int] = {}
     take: Literal["only", "first", "last", "min", "max", "mean", "median", "trend", "rise", "share_above", "count"] = (
@@ -67,7 +61,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     :param judges: false if the value is only shown, in addition to values with limits.
     """
 
-    says: Annotated[str, msgspec.Meta(pattern=r"\{(:[^{}]*)?\}")]
+    says: str
     value: Quantity
     over: Mapping[str, Any] | None = None
     above: float | None = None
@@ -75,22 +69,12 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     below_that: Mapping[str, Any] | None = None
     judges: bool = True
 
-    def __post_init__(self) -> None:
-        check(self)
-        if not self.judges and self.limited:
-            raise SettingError("judges", "is false, but the check has a limit", expected="only one of the two")
-
-    @property
-    def limited(self) -> bool:
-        """Whether the check has a limit."""
-        return any(limit is not None for limit in (self.above, self.below, self.below_that))
-
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """Variants of a table whose scores should be lower or higher than their baselines'."""
 
     table: str
-    variants: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, extra={"expected": "at least one variant"})]
+    variants: tuple[str, ...]
     are: Literal["lower", "higher"]
 
 
@@ -112,32 +96,20 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     paper_says: str = ""
     at: str = ""
     checks: tuple[Check, ...] = ()
-    seeds: tuple[_Source, ...] = ()
+    seeds: tuple[str, ...] = ()
     measures: str = ""
-    tests: tuple[_Test, ...] = ()
-    refuted_by: tuple[_Test, ...] = ()
+    tests: tuple[str, ...] = ()
+    refuted_by: tuple[str, ...] = ()
     compared: tuple[Compared, ...] = ()
     untested: str = ""
     command: str | None = None
     note: str = ""
 
     def __post_init__(self) -> None:
-        check(self)
-        if bool(self.seeds) != bool(self.measures) or (self.seeds and not self.checks):
-            raise SettingError("seeds", "and measures belong together", expected="both, with checks, or neither")
-        for number, each in enumerate(self.checks):
-            if (each.value.file is None) != bool(self.seeds):
-                expected = "none, because the claim has `seeds`" if self.seeds else "a file, or `seeds` of the claim"
-                raise SettingError.of_value(f"checks[{number}].value.file", each.value.file, expected)
-        measured = self.checks and not (self.untested or self.compared)
-        if sum(map(bool, (measured, self.tests, self.refuted_by, self.compared, self.untested))) != 1:
-            expected = "one of checks, tests, refuted_by, compared and untested"
-            raise SettingError("claim", f"is {self.claim!r}", expected=expected)
-        for number, each in enumerate(self.checks if measured else ()):
-            if each.judges and not each.limited:
-                raise SettingError(f"checks[{number}]", "has no limit", expected="above, below, or judges: false")
-        if measured and not any(each.judges for each in self.checks):
-            raise SettingError("checks", "have no limit", expected="a check with a limit, or `untested`")
+        if not (self.untested or self.compared):
+            kinds = [each for each in (self.checks, self.tests, self.refuted_by) if each]
+            assert len(kinds) == 1, f"{self.claim}: has none or several of checks, tests, refuted_by"
+            assert not self.checks or any(each.judges for each in self.checks), f"{self.claim}: no check judges"
 
 
 class Paper(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,23 +173,13 @@ def _sentences(*parts: str) -> str:
 
 
 def judge_claims(root: Path, tables: Comparisons) -> list[tuple[Paper, list[Judged]]]:
-    """The claims of each paper in study/claims.yaml, with verdicts; empty without the file.
-
-    :raises SettingError: a claim names something that does not exist.
-    """
+    """The claims of each paper in study/claims.yaml, with verdicts; empty without the file."""
     if not (root / FILE).is_file():
         return []
     ledger = convert(read_yaml(root / FILE), Ledger, source=str(FILE))
-    found = []
-    for paper in ledger.papers:
-        judged = []
-        for number, claim in enumerate(paper.claims):
-            try:
-                judged.append(_judge(claim, root, tables, ledger.costs))
-            except SettingError as error:
-                raise error.within(f"{paper.name}.claims[{number}]", source=str(FILE)) from None
-        found.append((paper, judged))
-    return found
+    return [
+        (paper, [_judge(claim, root, tables, ledger.costs) for claim in paper.claims]) for paper in ledger.papers
+    ]
 
 
 def claims_page(judged: Sequence[tuple[Paper, Sequence[Judged]]]) -> str:
@@ -304,7 +266,7 @@ also has the command of each claim.
 def _judge(claim: Claim, root: Path, tables: Comparisons, costs: Mapping[str, str]) -> Judged:
     seeds = [claim.checks] if not claim.seeds else [_of_file(claim.checks, file) for file in claim.seeds]
     figures = [[(each, _figure(each, root)) for each in checks] for checks in seeds]
-    said = [[_said(each, value) for each, value in of_seed] for of_seed in figures]
+    said = [[each.says.format(value) for each, value in of_seed] for of_seed in figures]
     figure = "; ".join(said[0])
     if claim.seeds:
         of_seeds = [f"seed {number}: {', '.join(texts)}" for number, texts in enumerate(said, start=1)]
@@ -319,7 +281,8 @@ def _judge(claim: Claim, root: Path, tables: Comparisons, costs: Mapping[str, st
         return Judged(claim=claim, verdict="agrees" if agrees else "disagrees", figure=figure, command=command)
     tests = claim.tests or claim.refuted_by
     for test in tests:
-        _check_test(test, root)
+        file, _, name = test.partition("::")
+        assert re.search(rf"^def {name}\(", (root / file).read_text(encoding="utf-8"), re.MULTILINE), test
     verdict: Verdict = "agrees" if claim.tests else "disagrees"
     return Judged(claim=claim, verdict=verdict, figure="exactly", command=command or f"pytest {' '.join(tests)}")
 
@@ -365,82 +328,42 @@ def _judge_compared(claim: Claim, tables: Comparisons, costs: Mapping[str, str],
 
 def _line(table: ComparisonTable, variant: str) -> Line:
     """The line with the variant's first score."""
-    for line in table.lines:
-        if line.recipe.address == variant:
-            if line.baseline is None:
-                expected = f"a variant that has a baseline in {table.name}"
-                raise SettingError.of_value("compared.variants", variant, expected)
-            return line
-    raise SettingError.of_value("compared.variants", variant, f"a variant of {table.name}")
+    return next(line for line in table.lines if line.recipe.address == variant)
 
 
 def _figure(each: Check, root: Path) -> float:
     value = _value(each.value, root)
-    if each.over is None:
-        return value
-    over = convert({**msgspec.to_builtins(each.value), **each.over}, Quantity, name="over")
-    if not (divisor := _value(over, root)):
-        raise SettingError("over", f"is 0 in {over.file}", expected="a number to divide by")
-    return value / divisor
+    return value if each.over is None else value / _value(_like(each.value, each.over), root)
+
+
+def _like(quantity: Quantity, changes: Mapping[str, Any]) -> Quantity:
+    return convert({**msgspec.to_builtins(quantity), **changes}, Quantity)
 
 
 def _of_file(checks: Sequence[Check], file: str) -> list[Check]:
     return [msgspec.structs.replace(each, value=msgspec.structs.replace(each.value, file=file)) for each in checks]
 
 
-def _said(each: Check, value: float) -> str:
-    try:
-        return each.says.format(value)
-    except (ValueError, LookupError):
-        raise SettingError.of_value("says", each.says, "one placeholder for a number, such as {:.3g}") from None
-
-
 def _holds(each: Check, value: float, root: Path) -> bool:
+    assert (each.above, each.below, each.below_that) != (None, None, None), f"{each.says}: no limit to judge by"
     below = [] if each.below is None else [each.below]
     if each.below_that is not None:
-        that = convert({**msgspec.to_builtins(each.value), **each.below_that}, Quantity, name="below_that")
-        below.append(_figure(msgspec.structs.replace(each, value=that), root))
+        below.append(_figure(msgspec.structs.replace(each, value=_like(each.value, each.below_that)), root))
     return (each.above is None or value > each.above) and all(value < limit for limit in below)
-
-
-class _Figures(TypedDict, total=False):
-    """A measurement or a run record, with the keys that rskip reads."""
-
-    rows: list[dict[str, str | int | float | None]]
-    curve: list[dict[str, str | int | float | None]]
 
 
 def _value(quantity: Quantity, root: Path) -> float:
     assert quantity.file is not None
-    path = root / quantity.file
-    if not path.is_file():
-        raise SettingError.of_value("file", quantity.file, "an existing file")
-    try:
-        content = read_state(path, _Figures, advice="restore it")
-    except SettingError as error:
-        raise SettingError("file", f"is damaged: {error}") from None
-    if quantity.rows not in content:
-        found: Any = content
+    found: Any = json.loads((root / quantity.file).read_bytes())
+    if quantity.rows not in found:
         for key in quantity.of.split("."):
-            found = found.get(key) if isinstance(found, dict) else None
-        return _numbers([found], quantity)[0]
+            found = found[key]
+        return float(found)
     where = quantity.where.items()
-    rows = [row for row in content[quantity.rows] if all(row.get(key) == value for key, value in where)]
-    values: list[Any] = [row[quantity.of] for row in rows if row.get(quantity.of) is not None]
-    if not values or (quantity.take == "only" and len(values) != 1):
-        raise SettingError.of_value("where", dict(quantity.where), f"one row of {quantity.file}, or `take`")
-    if quantity.take == "trend" and len(values) == 1:
-        raise SettingError.of_value("where", dict(quantity.where), f"at least two rows of {quantity.file}, for a trend")
-    if quantity.take != "count":
-        values = _numbers(values, quantity)
+    rows = [row for row in found[quantity.rows] if all(row.get(key) == value for key, value in where)]
+    values = [row[quantity.of] for row in rows if row.get(quantity.of) is not None]
+    assert len(values) == 1 or (values and quantity.take != "only"), quantity
     return float(_TAKES[quantity.take](values) if quantity.take != "share_above" else _share(values, quantity.limit))
-
-
-def _numbers(values: Sequence[Any], quantity: Quantity) -> list[float]:
-    for value in values:
-        if type(value) not in (int, float) or not isfinite(value):
-            raise SettingError.of_value("of", quantity.of, f"finite numbers in {quantity.file}, not {value!r}")
-    return [float(value) for value in values]
 
 
 def _share(values: Sequence[float], limit: float) -> float:
@@ -467,10 +390,3 @@ _TAKES: Mapping[str, Any] = {
     "rise": _rise,
     "count": len,
 }
-
-
-def _check_test(test: str, root: Path) -> None:
-    file, _, name = test.partition("::")
-    path = root / file
-    if not path.is_file() or not re.search(rf"^def {name}\(", path.read_text(encoding="utf-8"), re.MULTILINE):
-        raise SettingError.of_value("tests", test, "a test of the suite")

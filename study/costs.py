@@ -15,8 +15,7 @@ import msgspec
 
 from rskip.experiments.recipe import Recipe
 from rskip.records.tables import Table
-from rskip.settings.check import convert
-from rskip.settings.text import parse_json, read_text
+from rskip.settings.text import read_text
 from rskip.tasks.run import flat_config
 
 FILE = Path("study", "results", "benchmarks", "connection_cost.jsonl")
@@ -164,25 +163,18 @@ def _connection(recipe: Recipe) -> str:
 
 
 def read_costs(root: Path) -> Costs:
-    """The project's costs; empty without the benchmark's file.
-
-    :raises SettingError: a line is not from the benchmark.
-    """
+    """The project's costs; empty without the benchmark's file."""
     if not (path := root / FILE).is_file():
         return Costs()
     models: dict[str, Model] = {}
     dates: dict[str, str] = {}
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for number, text in enumerate(read_text(path).splitlines(), start=1):
-        source = f"{FILE}, line {number}"
-        content = convert(parse_json(text, source=source), dict[str, Any], source=source)
-        line = convert({name: content.get(name) for name in ("date", "models", "rows")}, _Line, source=source)
+    for text in read_text(path).splitlines():
+        line = msgspec.json.decode(text, type=_Line)
         models |= line.models
         dates |= dict.fromkeys(line.models, line.date)
         for row in line.rows:
-            cost = found.setdefault(str(row.get("model")), {}).setdefault(str(row.get("connection")), {})
+            cost = found.setdefault(row["model"], {}).setdefault(row["connection"], {})
             cost |= row
-    costs = {
-        model: {name: convert(cost, Cost, source=str(FILE)) for name, cost in of.items()} for model, of in found.items()
-    }
+    costs = {model: {name: msgspec.convert(cost, Cost) for name, cost in of.items()} for model, of in found.items()}
     return Costs(models, costs, dates)

@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
-
-import msgspec
+from typing import Any
 
 from rskip.analysis.charts import Chart, View
 from rskip.analysis.measurement import Measurement, joined, learning_curves, read_measurement
@@ -23,15 +21,12 @@ from rskip.experiments.results import Results
 from rskip.files.whole import atomic_file
 from rskip.records import read_record
 from rskip.settings.check import convert
-from rskip.settings.errors import SettingError
+from rskip.settings.errors import errors_about
 from rskip.settings.text import read_yaml
 from study.grid_drawing import chart_of, draw_chart, grid_measurement, grid_sources
 from study.lm_field import read_fields
 
 FIGURES, LIST = Path("docs", "figures"), Path("study", "figures.yaml")
-_Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]+$", extra={"expected": "a name of a-z, 0-9 and _"})]
-_Source = Annotated[str, msgspec.Meta(pattern=r"^(docs/figures|(study/)?results)/(?!.*\.\.)")]
-_SOURCES = "a file in docs/figures/ or study/results/, or a list of them"
 
 
 class Figure(View, frozen=True, kw_only=True):
@@ -43,15 +38,8 @@ class Figure(View, frozen=True, kw_only=True):
         out as long as it has no records.
     """
 
-    source: Annotated[_Source | tuple[_Source, ...], msgspec.Meta(extra={"expected": _SOURCES})] = ()
+    source: str | tuple[str, ...] = ()
     grid: str = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.source and not self.grid:
-            raise SettingError("source", "is missing", expected=f"{_SOURCES}; or grid, a table's name")
-        if self.source and self.grid:
-            raise SettingError("grid", "and source are both given", expected="only one of them")
 
 
 @dataclass(frozen=True)
@@ -102,56 +90,39 @@ class FigureFiles:
 
 
 def figures(root: Path, results: Results) -> list[FigureFiles]:
-    """All figures of the project; empty without study/figures.yaml.
-
-    :raises SettingError: a figure can't be made. The message names the figure and the key.
-    """
+    """All figures of the project; empty without study/figures.yaml."""
     file = root / LIST
     if not file.is_file():
         return []
-    source = str(LIST)
-    chosen = convert(read_yaml(file), dict[_Name, Figure], source=source)
     made = []
-    for name, figure in chosen.items():
-        try:
-            if figure.kind == "times":
-                comparison = read_fields(root, results, all_recipes(root)).get(figure.grid)
-                if comparison is None or not comparison.measurement().rows:
-                    continue
-                measurement = comparison.measurement()
-                records = [record for family in comparison.families.values() for record in family.records]
-                sources = [record.path.relative_to(root) for record in records]
-            elif figure.grid:
-                grids = results.grids
-                if figure.grid not in grids.names:
-                    raise SettingError.of_value("grid", figure.grid, ", ".join(grids.names))
-                sources = [path.relative_to(root) for path in grid_sources(grids, figure.grid)]
-                measurement = grid_measurement(grids, figure.grid)
-            else:
-                paths = _source_paths(root, figure)
-                sources = [path.relative_to(root) for path in paths]
-                measurement = _read_sources(root, paths)
-            files = FigureFiles(
-                stem=root / FIGURES / name,
-                title=figure.title,
-                chart=chart_of(measurement, figure),
-                sources=tuple(map(str, sources)),
-                conditions=measurement.conditions,
-            )
-            made.append(files)
-        except SettingError as error:
-            raise (error if error.source else error.within(name, source=source)) from None
+    for name, figure in convert(read_yaml(file), dict[str, Figure], source=str(LIST)).items():
+        if figure.kind == "times":
+            comparison = read_fields(root, results, all_recipes(root)).get(figure.grid)
+            if comparison is None or not comparison.measurement().rows:
+                continue
+            measurement = comparison.measurement()
+            paths = [record.path for family in comparison.families.values() for record in family.records]
+        elif figure.grid:
+            paths = grid_sources(results.grids, figure.grid)
+            measurement = grid_measurement(results.grids, figure.grid)
+        else:
+            paths = _source_paths(root, figure)
+            measurement = _read_sources(root, paths)
+        with errors_about(f"{LIST}: {name}"):
+            chart = chart_of(measurement, figure)
+        sources = tuple(str(path.relative_to(root)) for path in paths)
+        stem, conditions = root / FIGURES / name, measurement.conditions
+        made.append(FigureFiles(stem=stem, title=figure.title, chart=chart, sources=sources, conditions=conditions))
     return made
 
 
 def _source_paths(root: Path, figure: Figure) -> list[Path]:
-    found: list[Path] = []
+    found: dict[Path, None] = {}
     for pattern in [figure.source] if isinstance(figure.source, str) else figure.source:
         paths = [path for path in sorted(root.glob(pattern)) if not path.name.startswith(".")]
-        if not paths:
-            raise SettingError.of_value("source", pattern, "an existing file, or a pattern of such files")
-        found += [path for path in paths if path not in found]
-    return found
+        assert paths, f"{LIST}: no file matches {pattern}"
+        found |= dict.fromkeys(paths)
+    return list(found)
 
 
 def _read_sources(root: Path, found: Sequence[Path]) -> Measurement:
@@ -160,8 +131,6 @@ def _read_sources(root: Path, found: Sequence[Path]) -> Measurement:
     for path in found:
         if path.suffix == ".jsonl":
             seed = path.name.removesuffix(".probe.jsonl")
-            if not seed.isdecimal():
-                raise SettingError.of_value("source", str(path.relative_to(root)), "RUN/SEED.probe.jsonl of a trace")
             measurements.append(read_trace(path, model=read_record(path.with_name(f"{seed}.json")).run, seed=int(seed)))
         elif path not in records:
             measurements.append(read_measurement(path))
