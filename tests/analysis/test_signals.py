@@ -99,26 +99,3 @@ def test_similarity_is_the_mean_cosine_of_two_positions():
         for row, n in ((y[0], 5), (y[1, 2:], 3))
     ]
     torch.testing.assert_close(similarity(y, mask), torch.tensor([*cosines, 1.0]).double(), rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("connection", ["1xskip+ln", "sas", "prenorm+ln"])
-def test_padding_changes_nothing(connection):
-    model = tiny_transformer(connection).double().eval()
-    source, prefix, target = torch.tensor([[4, 5, 6, 2]]), torch.tensor([[2, 7, 8]]), torch.tensor([[7, 8, 2]])
-    longer = torch.tensor([[9, 10, 11, 12, 13, 2]]), torch.tensor([[2, 9, 9, 9, 9]]), torch.tensor([[9, 9, 9, 9, 2]])
-
-    def record(recorder, source, prefix, target):
-        masks = {"encoder": source.ne(1), "decoder": prefix.ne(1)}
-        with recorder.recording(masks):
-            logits = model.decode(prefix, model.encode(source))
-            F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=1, reduction="sum").backward()
-
-    blocks = residual_blocks(model)
-    apart, together = SignalRecorder(blocks), SignalRecorder(blocks)
-    record(apart, source, prefix, target)
-    record(apart, *longer)
-    padded = [F.pad(short, (0, long.size(1) - short.size(1)), value=1) for short, long in
-              zip((source, prefix, target), longer, strict=True)]  # fmt: skip
-    record(together, *(torch.cat(pair) for pair in zip(padded, longer, strict=True)))
-    for one, other in zip(apart.rows(), together.rows(), strict=True):
-        assert {k: pytest.approx(v, rel=1e-9) if isinstance(v, float) else v for k, v in one.items()} == other

@@ -109,14 +109,6 @@ def test_cells_are_compared_with_the_first_lines_where_both_have_seeds(
     assert [rows["mine/small_gates_lr2"][cell] for cell in cells] == ["", "1", "4.8", "", ""]
 
 
-def test_a_record_of_other_settings_and_a_bad_line_are_refused(
-    project: Path, record: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    record("plain", 1, 4.5, lr=2)
-    recipe = project / "recipes" / "mine.yaml"
-    recipe.write_text(RECIPE.replace("1xskip+ln", "1xskip+rms"))
-    assert main(["report", "mine/small"]) == 2
-    assert "was made with other settings (train.connection: 1xskip+ln, now 1xskip+rms" in capsys.readouterr().err
+def test_an_unknown_grid_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "mine/smal"]) == 2
     assert "no table mine/smal (did you mean 'mine/small'?)" in capsys.readouterr().err
-
