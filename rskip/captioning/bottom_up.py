@@ -67,7 +67,7 @@ def store_bottom_up(
             new: dict[str, tuple[str, Features]] = {}
             for place, name, found in batch:
                 result.total += 1
-                if name in writer.sums or name in new:
+                if name in writer.images or name in new:
                     result.kept += 1
                 elif isinstance(found, str):
                     result.failed[place] = f"{place}: {found}"

@@ -50,9 +50,9 @@ def extract_features(
     settings = ImageBatchSettings() if settings is None else settings
     result = Extraction(total=len(images))
     with FeatureWriter(output, backbone.description) as writer:
-        missing = [(name, path) for name, path in images if name not in writer.sums]
+        missing = [(name, path) for name, path in images if name not in writer.images]
         for name, path in images:
-            if (known := writer.sums.get(name)) and sha256_file(path) != known:
+            if name in writer.images and sha256_file(path) != writer.images[name].sha256:
                 raise ValueError(f"{path} has changed since {output} was made: choose another output")
         result.kept = len(images) - len(missing)
         started = time.perf_counter()
@@ -64,7 +64,7 @@ def extract_features(
             result.done += len(batch) - len(failed)
             result.seconds = time.perf_counter() - started
             report(result)
-        if not writer.sums:
+        if not writer.images:
             raise ValueError(f"none of {len(images):,} images can be read: {next(iter(result.failed.values()))}")
         writer.finish()
     return result

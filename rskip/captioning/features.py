@@ -1,18 +1,19 @@
 """Features of images in a store on the disk. N features per image, C values per feature.
 
 A store is a folder: `features.bin` holds the features of all images in sequence, `boxes.bin` the boxes of regions, and
-`pictures.jsonl` a description of the features and one line per image. The index of an unfinished store is
-`pictures.jsonl.partial`. A killed process loses at most the images of one batch.
+`features.json` a description of the features and one entry per image. While a store is made, its arrays grow, and
+`features.json` is replaced every minute, so a killed process loses at most a minute's work.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -21,19 +22,19 @@ import msgspec
 from rskip.extras import extra
 from rskip.files.lock import one_at_a_time
 from rskip.files.rows import FileRows
-from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
 from rskip.settings.check import convert
 from rskip.settings.differences import differences
-from rskip.settings.kinds import Count, Size, Whole
+from rskip.settings.errors import errors_about
+from rskip.settings.kinds import Count, Size
 
 with extra("captioning"):
     import numpy as np
 
 FORMAT = 1
 IMAGE_IDS = "image ids"
-INDEX, _FEATURES, _BOXES = "pictures.jsonl", "features.bin", "boxes.bin"
-_PARTIAL = f"{INDEX}.partial"
+INDEX, _FEATURES, _BOXES = "features.json", "features.bin", "boxes.bin"
+SAVE_SECONDS = 60.0
 
 
 class _Preprocessing(TypedDict, total=False):
@@ -68,23 +69,29 @@ class Features:
     grid: tuple[int, int] | None
     boxes: np.ndarray | None = None
 
-    def __post_init__(self) -> None:
-        assert self.values.ndim == 2 and len(self.values)
-        assert self.grid is None or self.grid[0] * self.grid[1] == len(self.values)
-        assert self.boxes is None or self.boxes.shape == (len(self.values), 4)
 
-
-class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
+class StoredImage(msgspec.Struct, frozen=True, array_like=True):
     """An image with features in a store.
 
-    sha256: checksum of its file; "" if only its features were given. start, count: the range of its features.
+    sha256: checksum of its file; "" if only its features were given. count: the number of its features.
     """
 
-    name: str
     sha256: str
-    start: Whole
     count: Count
     grid: tuple[Count, Count] | None
+
+
+@dataclass
+class _Index:
+    """The content of INDEX. A store that is not complete lacks images of the command that makes it."""
+
+    description: dict[str, Any]
+    images: dict[str, StoredImage] = field(default_factory=dict)
+    complete: bool = False
+
+    @property
+    def rows(self) -> int:
+        return sum(image.count for image in self.images.values())
 
 
 class FeatureStore:
@@ -99,13 +106,19 @@ class FeatureStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.description, self.images = _read_index(self.path)
+        index = _read_index(self.path)
+        if index is None:
+            raise FileNotFoundError(f"no features in {path}: make them with rskip caption extract")
+        if not index.complete:
+            raise ValueError(f"{path} is unfinished: repeat the command that started it")
+        self.description, self.images = index.description, index.images
         self.names = list(self.images)
         self.dim: int = self.description["dim"]
-        self._boxes: FileRows | None = None
-        self._features = self._rows(_FEATURES, self.description["dtype"], self.dim)
-        if any(image.grid is None for image in self.images.values()) and (self.path / _BOXES).exists():
-            self._boxes = self._rows(_BOXES, "float32", 4)
+        self._ends = dict(zip(self.names, accumulate(image.count for image in self.images.values()), strict=True))
+        self._arrays = {
+            name: FileRows(self.path / name, str(dtype), (index.rows, columns))
+            for name, (dtype, columns) in _arrays(self.description).items()
+        }
 
     def __len__(self) -> int:
         return len(self.images)
@@ -123,10 +136,9 @@ class FeatureStore:
         key = self._key(name)
         if key is None:
             raise ValueError(f"{self.path}: no features of {name}: extract them from the folder with this image")
-        image = self.images[key]
-        part = slice(image.start, image.start + image.count)
-        boxes = None if self._boxes is None or image.grid is not None else self._boxes[part]
-        return Features(self._features[part], image.grid, boxes)
+        image, end = self.images[key], self._ends[key]
+        found = [array[end - image.count : end] for array in self._arrays.values()]
+        return Features(found[0], image.grid, *found[1:])
 
     def __reduce__(self) -> tuple[type[FeatureStore], tuple[Path]]:
         return FeatureStore, (self.path,)
@@ -139,14 +151,6 @@ class FeatureStore:
             if self.description.get("names") == IMAGE_IDS and number.isdecimal() and str(int(number)) in self.images:
                 return str(int(number))
         return None
-
-    def _rows(self, name: str, dtype: str, columns: int) -> FileRows:
-        path, rows = self.path / name, sum(image.count for image in self.images.values())
-        expected = rows * columns * np.dtype(dtype).itemsize
-        found = path.stat().st_size if path.is_file() else 0
-        if found < expected:
-            raise ValueError(f"{path} is damaged: it has {found:,} bytes, expected {expected:,}: extract it again")
-        return FileRows(path, dtype, (rows, columns))
 
 
 class ConstantFeatures:
@@ -172,7 +176,7 @@ class FeatureWriter:
     """Makes a store, resumes an unfinished one, or adds images to a complete one.
 
     Only one process at a time may write a store. `finish` completes it. Until then, `FeatureStore` can't open a new
-    store and doesn't see added images.
+    store.
 
     :param path: the folder of the store.
     :param description: describes the features: `backbone`, `dim`, `dtype` ("float16" or "float32"), ...
@@ -182,65 +186,80 @@ class FeatureWriter:
     def __init__(self, path: str | os.PathLike[str], description: Mapping[str, Any]) -> None:
         self.path = Path(path)
         self.description = {"format": FORMAT, **description}
-        self.sums: dict[str, str] = {}
-        self._rows = 0
         convert(self.description, Description)
         self.path.mkdir(parents=True, exist_ok=True)
-        names = {path.name for path in self.path.glob("[!.]*")}
-        if names and not names & {INDEX, _PARTIAL}:
+        if {path.name for path in self.path.glob("[!.]*")} - {INDEX, _FEATURES, _BOXES}:
             raise ValueError(f"{self.path} holds files other than features: choose another folder")
-        self._partial = self.path / _PARTIAL
         with ExitStack() as closing:
-            closing.enter_context(one_at_a_time(self._partial, wait=False))
-            self._restore()
+            closing.enter_context(one_at_a_time(self.path / INDEX, wait=False))
+            self._index = _read_index(self.path) or _Index(self.description)
+            if changes := differences(self._index.description, self.description):
+                raise ValueError(
+                    f"{self.path} was made with other settings ({changes[0]}): use the same settings, or choose "
+                    "another folder"
+                )
+            for name, (dtype, columns) in _arrays(self.description).items():
+                (self.path / name).touch()
+                os.truncate(self.path / name, self._index.rows * columns * dtype.itemsize)
+            self._saved = time.monotonic()
             self._lock = closing.pop_all()
 
+    @property
+    def images(self) -> Mapping[str, StoredImage]:
+        """The images of the store, by their names."""
+        return self._index.images
+
     def add(self, images: Iterable[tuple[str, str, Features]]) -> dict[str, str]:
-        """Adds images, which are on the disk afterwards. Leaves out features that the store can't hold.
+        """Adds images. Leaves out features that the store can't hold.
 
         :param images: name, SHA-256 of the file, and features of each image.
         :returns: the reason for each image that was left out, by its name.
         :raises ValueError: a name exists already.
         """
-        entries, sums, rows = [], dict(self.sums), self._rows
-        content: dict[str, list[bytes]] = {_FEATURES: [], _BOXES: []}
+        arrays = _arrays(self.description)
+        entries: dict[str, StoredImage] = {}
         failed: dict[str, str] = {}
+        content: list[list[bytes]] = [[] for _ in arrays]
         for name, sha256, features in images:
-            if name in sums:
+            if name in self.images or name in entries:
                 raise ValueError(f"{self.path}: two images have the name {name}: give each image its own name")
+            given = [each for each in (features.values, features.boxes) if each is not None]
             with np.errstate(over="ignore"):
-                values = features.values.astype(np.dtype(self.description["dtype"]).newbyteorder("<"), copy=False)
-            if problem := self._problem(features, values):
+                made = [each.astype(dtype) for each, (dtype, _) in zip(given, arrays.values(), strict=False)]
+            if problem := self._problem(features, made[0]):
                 failed[name] = f"{name} has {problem}"
                 continue
-            content[_FEATURES].append(values.tobytes())
-            if features.boxes is not None:
-                content[_BOXES].append(features.boxes.astype("<f4").tobytes())
-            entries.append(StoredImage(name=name, sha256=sha256, start=rows, count=len(values), grid=features.grid))
-            rows += len(values)
-            sums[name] = sha256
-        for file, parts in content.items():
-            if parts:
-                with (self.path / file).open("ab") as output:
-                    output.writelines(parts)
-                    output.flush()
-                    os.fsync(output.fileno())
-        with self._partial.open("a", encoding="utf-8") as index:
-            index.writelines(map(state_line, entries))
-        self._rows, self.sums = rows, sums
+            entries[name] = StoredImage(sha256, len(features.values), features.grid)
+            for parts, values in zip(content, made, strict=True):
+                parts.append(values.tobytes())
+        for name, parts in zip(arrays, content, strict=True):
+            with (self.path / name).open("ab") as file:
+                file.writelines(parts)
+        self._index.images.update(entries)
+        if time.monotonic() - self._saved >= SAVE_SECONDS:
+            self._save()
         return failed
 
     def finish(self) -> None:
         """Completes the store."""
-        with self._partial.open("rb") as file:
-            os.fsync(file.fileno())
-        self._partial.replace(self.path / INDEX)
+        self._index.complete = True
+        self._save()
 
     def __enter__(self) -> FeatureWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.close()
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            if error[0] is not None and self.images:
+                self._save()
+
+    def _save(self) -> None:
+        for name in _arrays(self.description):
+            with (self.path / name).open("rb+") as file:
+                os.fsync(file.fileno())
+        with atomic_file(self.path / INDEX) as temporary:
+            temporary.write_bytes(msgspec.json.encode(self._index))
+        self._saved = time.monotonic()
 
     def _problem(self, features: Features, converted: np.ndarray) -> str:
         """Why the store can't hold the features; "" if it can."""
@@ -255,57 +274,30 @@ class FeatureWriter:
             return f"features that are not finite numbers of {self.description['dtype']}{wider}"
         return ""
 
-    def _restore(self) -> None:
-        """Truncates the files after the last image that is complete on the disk."""
-        if not self._partial.exists() and (self.path / INDEX).exists():
-            with atomic_file(self._partial) as copy:
-                shutil.copyfile(self.path / INDEX, copy)
-        lines = _read_lines(self._partial, finished=False) if self._partial.exists() else iter(())
-        before, end = next(lines, (None, 0))
-        if before is None:
-            self._partial.write_text(state_line(self.description), encoding="utf-8")
-            end = self._partial.stat().st_size
-        elif before != self.description:
-            raise ValueError(
-                f"{self.path} was made with other settings ({differences(before, self.description)[0]}): use the same "
-                "settings, or choose another folder"
-            )
-        sizes = {self.path / name: row for name, row in self._row_bytes().items()}
-        there = min(path.stat().st_size // row if path.exists() else 0 for path, row in sizes.items())
-        for image, position in lines:
-            if image.start + image.count > there:  # its features were lost in a power cut
-                break
-            self._rows, self.sums[image.name], end = image.start + image.count, image.sha256, position
-        os.truncate(self._partial, end)
-        for path, row in sizes.items():
-            if path.exists():
-                os.truncate(path, self._rows * row)
 
-    def _row_bytes(self) -> dict[str, int]:
-        sizes = {_FEATURES: self.description["dim"] * np.dtype(self.description["dtype"]).itemsize}
-        return {**sizes, _BOXES: 16} if self.description.get("boxes") else sizes
+def _arrays(description: Mapping[str, Any]) -> dict[str, tuple[np.dtype[Any], int]]:
+    """The type and the number of columns of each array of a store."""
+    features = {_FEATURES: (np.dtype(description["dtype"]).newbyteorder("<"), int(description["dim"]))}
+    return {**features, _BOXES: (np.dtype("<f4"), 4)} if description.get("boxes") else features
 
 
-def _read_lines(index: Path, *, finished: bool) -> Iterator[tuple[Any, int]]:
-    """The description, then the images, each with the offset of the end of its line.
-
-    :param finished: whether the store is complete; otherwise a damaged end is left out.
-    """
-    advice = f"move {index.parent} away and extract the features again"
-    return read_state_lines(index, StoredImage, head=Description, advice=advice, finished=finished)
-
-
-def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, StoredImage]]:
-    index = path / INDEX
-    if not index.exists() and (path / _PARTIAL).exists():
-        raise ValueError(f"{path} is unfinished: repeat the command that started it")
-    found = [each for each, _ in _read_lines(index, finished=True)] if index.exists() else []
-    if not found:
-        raise FileNotFoundError(f"no features in {path}: make them with rskip caption extract")
-    description, *images = found
-    rows = 0
-    for image in images:
-        if image.start != rows or math.prod(image.grid or (image.count,)) != image.count:
-            raise ValueError(f"{index} is damaged at {image.name}: move {path} away and extract the features again")
-        rows += image.count
-    return description, {image.name: image for image in images}
+def _read_index(path: Path) -> _Index | None:
+    """The index of a store; None if there is none."""
+    if not (path / INDEX).exists():
+        return None
+    advice = f"move {path} away and extract the features again"
+    try:
+        index = msgspec.json.decode((path / INDEX).read_bytes(), type=_Index)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"{path / INDEX} is damaged ({error}): {advice}") from None
+    with errors_about(path / INDEX):
+        convert(index.description, Description)
+    for name, image in index.images.items():
+        if math.prod(image.grid or (image.count,)) != image.count:
+            raise ValueError(f"{path / INDEX} is damaged at {name}: {advice}")
+    for name, (dtype, columns) in _arrays(index.description).items():
+        expected = index.rows * columns * dtype.itemsize
+        found = (path / name).stat().st_size if (path / name).is_file() else 0
+        if found < expected:
+            raise ValueError(f"{path / name} is damaged: it has {found:,} bytes, expected {expected:,}: {advice}")
+    return index

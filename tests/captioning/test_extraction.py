@@ -73,17 +73,18 @@ def test_a_picture_whose_features_are_not_finite_is_left_out(mean_colours, pictu
     assert FeatureStore(tmp_path / "store").names == ["b.jpg", "c.JPG", "d.webp"]
 
 
-def test_killed_at_any_moment_and_repeated_it_leaves_the_same_bytes(mean_colours, pictures, tmp_path):
+def test_killed_at_any_moment_and_repeated_it_leaves_the_same_bytes(mean_colours, pictures, tmp_path, monkeypatch):
     images = [(f"{number}.png", pictures / "a.png") for number in range(40)]
 
     def extract(store):
         settings = ImageBatchSettings(batch_size=2)
         extract_features(images, mean_colours(), store, settings=settings, report=lambda _: time.sleep(0.002))
 
+    monkeypatch.setattr("rskip.captioning.features.SAVE_SECONDS", 0)
     extract(tmp_path / "whole")
     kills = killed_until_done(lambda: extract(tmp_path / "store"), seed=1, longest=0.02)
     assert kills > 2
-    for name in ("features.bin", "pictures.jsonl"):
+    for name in ("features.bin", "features.json"):
         assert (tmp_path / "store" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 

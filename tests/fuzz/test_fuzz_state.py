@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy
 import pytest
 import torch
 from hypothesis import example
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 
 from rskip.analysis.measurement import Measurement, read_measurement
 from rskip.captioning.captions import read_split
-from rskip.captioning.features import Features, FeatureStore, FeatureWriter
 from rskip.captioning.outputs import written_lines
 from rskip.captioning.preparation import CaptionRecord
 from rskip.corpora.cleaning import CleaningReport
@@ -65,19 +63,8 @@ def journal(path: Path) -> int:
         return file.lines
 
 
-def partial_store(path: Path) -> dict[str, str]:
-    (path.parent / "features.bin").write_bytes(numpy.ones((12, 3), numpy.float16).tobytes())
-    with FeatureWriter(path.parent, {"backbone": "b", "dim": 3, "dtype": "float16"}) as writer:
-        return writer.sums
-
-
-PICTURES = [
-    {"format": 1, "backbone": "b", "dim": 3, "dtype": "float16"},
-    *({"name": name, "sha256": "", "start": 6 * at, "count": 6, "grid": [2, 3]} for at, name in enumerate("ab")),
-]
 WINDOWS = [Entry(window=at, lines=at + 1, bytes=2 * at + 2, sha256="0") for at in (0, 1)]
 STATES = [
-    State("a/pictures.jsonl.partial", PICTURES, partial_store, dict),
     State("part.journal", [{"beam": 4}, *WINDOWS], journal, int),
     State("captions.jsonl", [{"image": "a", "caption": "x"}, {"image": "b", "error": "y"}], written_lines, tuple),
     State("curve.jsonl", [POINT, POINT], read_curve, list),
@@ -158,23 +145,4 @@ def test_damaged_checkpoints(tmp_path: Path) -> None:
 
     torch.save(whole, path)
     assert isinstance(read_checkpoint(path), TrainingCheckpoint)
-    changed()
-
-
-def test_a_damaged_store_is_as_it_was_or_refused(tmp_path: Path) -> None:
-    """In the past, 56 of 250 damaged stores ended in a TypeError or a StopIteration."""
-    with FeatureWriter(tmp_path / "store", {"backbone": "b", "dim": 3, "dtype": "float16"}) as writer:
-        writer.add((name, "0" * 64, Features(numpy.ones((6, 3), numpy.float32), (2, 3))) for name in "ab")
-        writer.finish()
-    index = tmp_path / "store" / "pictures.jsonl"
-    whole = index.read_bytes()
-
-    @given(damages)
-    def changed(damage: Any) -> None:
-        index.write_bytes(damaged(whole, damage))
-        store = holds(FeatureStore, tmp_path / "store")
-        assert isinstance(store, (FeatureStore, ValueError, FileNotFoundError))
-        if isinstance(store, FeatureStore):
-            holds(lambda: [store[name] for name in store.names])
-
     changed()

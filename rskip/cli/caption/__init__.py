@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     model.add_argument(
         "--backbone-weights", type=Path, metavar="FILE",
-        help="weights of the backbone (default: from its package, or torchvision's)",
+        help="weights of the backbone (default: from its package, the Hugging Face hub, or torch.hub)",
     )  # fmt: skip
     model.add_argument(
         "--precision", choices=PRECISIONS, default="float32", help="number format of the model (default: %(default)s)"

@@ -274,7 +274,7 @@ def test_a_checkpoint_keeps_to_its_features(trained, corpus, tmp_path):
     from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
     shutil.copytree(corpus / "features", tmp_path / "features")
-    index = tmp_path / "features/pictures.jsonl"
+    index = tmp_path / "features/features.json"
     index.write_text(index.read_text().replace('"toy"', '"other"'))
     path = str(trained / "checkpoint_last.pt")
     with pytest.raises(ValueError, match="is 'other': expected 'toy', as in the model's training"):
