@@ -96,7 +96,7 @@ class Commands(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         pairs = [(name, subcommand_module(name)) for name in subcommands()]
-        single = [[name] for name, module in pairs if hasattr(module, "run")]
+        single = [[name] for name, module in pairs if hasattr(module, "add_arguments")]
         return [self.section(words) for words in sorted(single + [[n, i] for n, m in pairs for i in subcommands(m)])]
 
     def section(self, words: list[str]) -> nodes.section:

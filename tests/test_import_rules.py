@@ -45,9 +45,8 @@ WITHOUT_TORCH = (
 )  # fmt: skip
 # the work of commands that need torch: the command itself is imported without, for its help
 WITH_TORCH = {
-    "rskip.cli._adapt", "rskip.cli._compare", "rskip.cli._looped", "rskip.cli.caption._captions",
-    "rskip.cli.caption._extract", "rskip.cli.generate", "rskip.cli.lm._train", "rskip.cli.train",
-    "rskip.cli.vision._evaluate", "rskip.cli.vision._train",
+    "rskip.cli._caption", "rskip.cli._compare", "rskip.cli._lm", "rskip.cli._looped",
+    "rskip.cli._vision", "rskip.cli.generate", "rskip.cli.train",
 }  # fmt: skip
 OF_FAIRSEQ = ("fairseq_plugin", "captioning/fairseq", "language_modeling/fairseq")
 

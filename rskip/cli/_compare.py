@@ -23,7 +23,7 @@ from rskip.tasks.training import Interrupted, process_group
 
 
 @memory_as_mistake(": give a smaller --batch-size, or another --device; the command resumes")
-def run_comparison(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Compares, or continues a comparison."""
     model, options = with_flags(ModelOptions(), args), with_flags(Options(), args)
     output = args.output or Path("runs", "compare", _slug(args.model, args.data))

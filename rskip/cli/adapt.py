@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from rskip.cli._adapt import show_changes
+    """Prints the lines of the model that would change, then what `adapt` did to it."""
+    # load PyTorch, which --help doesn't need
+    from rskip.comparison.models import build_named
+    from rskip.connections import HOST_NEEDS
+    from rskip.nn import adapt, adaptation
 
-    show_changes(args.model, args.connection, args.blocks)
+    model = build_named(args.model)
+    adapted = adapt(copy.deepcopy(model), args.connection, blocks=args.blocks, host_supplies=HOST_NEEDS)
+    print("The lines that change:\n")
+    adapt(model, args.connection, blocks=args.blocks, dry_run=True)
+    print(f"\nWith random weights, all probes passed.\n\n{adaptation(adapted)}")

@@ -60,9 +60,3 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="do the runs in parallel with Ray, on this machine, or on the cluster with the head node HOST:PORT",
     )  # fmt: skip
     parser.add_argument("--only", metavar="RUN", help=argparse.SUPPRESS)  # one run, as a task of Ray
-
-
-def run(args: argparse.Namespace) -> int:
-    from rskip.cli._compare import run_comparison
-
-    return run_comparison(args)

@@ -17,77 +17,86 @@ from rskip.settings.user_dir import suggested_command
 from rskip.text.finding import find_dictionary
 from rskip.translation import Translator
 
-EXAMPLES = """examples:
+COMMANDS = ("fairseq", "huggingface")
+EXAMPLES = """example:
   rskip import fairseq --checkpoint checkpoint_best.pt --dictionaries data-bin --text bpe.codes --output my-model
+  rskip translate --model my-model"""
+HUGGING_FACE_EXAMPLES = """example:
   rskip import huggingface --model opus-mt-en-de --dtype float16 --output my-model
   rskip translate --model my-model"""
-HELP = """Convert fairseq's .pt file, trained with or without rskip, to a model folder.
-
-The folder holds config.json, model.safetensors, dict.*.txt and text/. Tensors are stored unchanged. The command also
-builds the model, and fails if the model can't translate."""
-HUGGING_FACE_HELP = """Convert the folder of a Hugging Face translation model to a model folder.
-
-The model may be one of Marian, M2M-100, NLLB, mBART, or FSMT. The command also builds the model, and fails if the
-model can't translate. It runs no code from the folder."""
-CONTENTS = ("config.json", "model.safetensors", "dict.txt", "dict.*.txt", "text")
+_CONTENTS = ("config.json", "model.safetensors", "dict.txt", "dict.*.txt", "text")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_fairseq_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    formats = parser.add_subparsers(dest="format", metavar="FORMAT", required=True)
-    fairseq = formats.add_parser(
-        "fairseq",
-        help=HELP.partition("\n")[0],
-        description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    fairseq.add_argument("--checkpoint", type=Path, required=True, metavar="FILE.pt", help="checkpoint to convert")
-    add_model_arguments(fairseq, dictionaries_required=True)
-    hugging_face = formats.add_parser(
-        "huggingface",
-        help=HUGGING_FACE_HELP.partition("\n")[0],
-        description=HUGGING_FACE_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    hugging_face.add_argument("--model",
-        type=Path,
-        required=True,
-        metavar="MODEL",
-        help="folder with its config.json, or hf:OWNER/NAME of the Hugging Face Hub",
-    )
+    parser.add_argument("--checkpoint", type=Path, required=True, metavar="FILE.pt", help="checkpoint to convert")
+    add_model_arguments(parser, dictionaries_required=True)
+    _add_output(parser)
+
+
+def run_fairseq(args: argparse.Namespace) -> None:
+    """Convert fairseq's .pt file, trained with or without rskip, to a model folder.
+
+    The folder holds config.json, model.safetensors, dict.*.txt and text/. Tensors are stored unchanged. The command
+    also builds the model, and fails if the model can't translate.
+    """
+    with output_folder(args.output, replace=args.force, contents=_CONTENTS) as folder:
+        with saying_what_is_assumed():
+            translator = Translator.from_pretrained(args.checkpoint, **model_settings(args))
+        tokenizer = translator.tokenizer
+        languages = {"source_lang": translator.source_language, "target_lang": translator.target_language}
+        stored = of_pair(checkpoint.read_checkpoint(args.checkpoint), *languages.values())
+        if (tokens := tokenizer.languages) is not None:
+            tokenizer.save(folder)
+            stored.config["languages"] = to_plain(replace(tokens, added=()))  # which the saved dictionaries have
+        else:
+            for key, language in languages.items():
+                dictionary = find_dictionary((language, stored.config[key]), [args.dictionaries])
+                shutil.copyfile(dictionary, folder / f"dict.{language}.txt")
+            tokenizer.text.save(folder / "text")
+        stored.config.update(languages)
+        checkpoint.write_model(folder, stored)
+    _tell(args.output)
+
+
+def add_huggingface_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = HUGGING_FACE_EXAMPLES
+    what = "folder with its config.json, or hf:OWNER/NAME of the Hugging Face Hub"
+    parser.add_argument("--model", type=Path, required=True, metavar="MODEL", help=what)
     for side in ("source", "target"):
-        hugging_face.add_argument(
-            f"--{side}-lang",
-            metavar="LANG",
-            help=f"{side} language (default: the model's; for a multilingual model, choose it in `rskip translate`)",
-        )
-    hugging_face.add_argument(
-        "--dtype", choices=("float32", "float16", "bfloat16"), help="type of the written weights (default: unchanged)"
-    )
-    for each in (fairseq, hugging_face):
-        each.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
-        each.add_argument("--force", action="store_true", help="replace the files of an earlier import")
+        what = f"{side} language (default: the model's; for a multilingual model, choose it in `rskip translate`)"
+        parser.add_argument(f"--{side}-lang", metavar="LANG", help=what)
+    what = "type of the written weights (default: unchanged)"
+    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help=what)
+    _add_output(parser)
 
 
-def run(args: argparse.Namespace) -> None:
-    """Writes the folder and prints its path."""
-    with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
-        (_import_fairseq if args.format == "fairseq" else _import_hugging_face)(args, folder)
-    translation = suggested_command("rskip", "translate", "--model", str(args.output))
-    print(f"wrote {args.output}: translate with {translation}")
+def run_huggingface(args: argparse.Namespace) -> None:
+    """Convert the folder of a Hugging Face translation model to a model folder.
 
-
-def _import_hugging_face(args: argparse.Namespace, folder: Path) -> None:
+    The model may be one of Marian, M2M-100, NLLB, mBART, or FSMT. The command also builds the model, and fails if the
+    model can't translate. It runs no code from the folder.
+    """
     import torch  # takes a second, and --help doesn't need it
 
-    model = read_hugging_face(_hugging_face_folder(args.model), languages=(args.source_lang, args.target_lang))
-    tokenizer = model.any_tokenizer
-    sizes = {"source_vocabulary": len(tokenizer.source), "target_vocabulary": len(tokenizer.target)}
-    checkpoint.build_transformer(model.checkpoint, **sizes, as_stored=True)
-    tokenizer.save(folder)
-    checkpoint.write_model(folder, model.checkpoint, dtype=None if args.dtype is None else getattr(torch, args.dtype))
+    with output_folder(args.output, replace=args.force, contents=_CONTENTS) as folder:
+        model = read_hugging_face(_hugging_face_folder(args.model), languages=(args.source_lang, args.target_lang))
+        tokenizer = model.any_tokenizer
+        sizes = {"source_vocabulary": len(tokenizer.source), "target_vocabulary": len(tokenizer.target)}
+        checkpoint.build_transformer(model.checkpoint, **sizes, as_stored=True)
+        tokenizer.save(folder)
+        dtype = None if args.dtype is None else getattr(torch, args.dtype)
+        checkpoint.write_model(folder, model.checkpoint, dtype=dtype)
+    _tell(args.output)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
+    parser.add_argument("--force", action="store_true", help="replace the files of an earlier import")
+
+
+def _tell(output: Path) -> None:
+    print(f"wrote {output}: translate with {suggested_command('rskip', 'translate', '--model', str(output))}")
 
 
 def _hugging_face_folder(model: Path) -> Path:
@@ -98,21 +107,3 @@ def _hugging_face_folder(model: Path) -> Path:
         advice = f"expected the folder of a Hugging Face model{model_of_the_hub(model.as_posix())}"
         raise FileNotFoundError(f"no model {model}: {advice}")
     return folder_at(model) or model
-
-
-def _import_fairseq(args: argparse.Namespace, folder: Path) -> None:
-    with saying_what_is_assumed():
-        translator = Translator.from_pretrained(args.checkpoint, **model_settings(args))
-    languages = {"source_lang": translator.source_language, "target_lang": translator.target_language}
-    stored = of_pair(checkpoint.read_checkpoint(args.checkpoint), *languages.values())
-    if (tokens := translator.tokenizer.languages) is not None:
-        translator.tokenizer.save(folder)
-        stored.config["languages"] = to_plain(replace(tokens, added=()))  # which the saved dictionaries have
-    else:
-        for key, language in languages.items():
-            names = (language, stored.config[key])
-            dictionary = find_dictionary(names, [args.dictionaries])
-            shutil.copyfile(dictionary, folder / f"dict.{language}.txt")
-        translator.tokenizer.text.save(folder / "text")
-    stored.config.update(languages)
-    checkpoint.write_model(folder, stored)

@@ -3,10 +3,13 @@
 A subcommand is a module of this package: `rskip setup-fairseq` is `setup_fairseq.py`. The first line of its docstring
 is its help. Only the module of the named command is imported. It has the functions `add_arguments(parser)` and
 `run(args) -> int | None` (an exit status). If the work needs imports that the help does not, such as PyTorch, `run` is
-in a module of its own, whose name begins with an underscore: `rskip translate` is `translate.py` and `_translate.py`. A
-folder holds commands of two words: `rskip zoo list` is `zoo/list.py`. If the `__init__.py` of a folder has both
-functions, it is a command itself. `rskip caption` runs `caption/__init__.py`, unless the next word is a command of the
-folder: `rskip caption extract` runs `caption/extract.py`. Every command has `--user-dir`, unless its module sets
+in a module of its own, whose name begins with an underscore: `rskip translate` is `translate.py` and `_translate.py`.
+
+COMMANDS of a module names commands of two words: `rskip zoo list` is `add_list_arguments` and `run_list` of `zoo.py`,
+and the help is the docstring of the latter. A module with COMMANDS may be a command too: `rskip caption` runs
+`caption.py`, and `rskip caption extract` its `run_extract`.
+
+Every command has `--user-dir`, unless its module sets
 ENDS_WITH_FAIRSEQS, because its arguments end with those of fairseq-train. The user-dir is imported before the command
 runs, unless the module sets CHECKS_USER_DIR. A user's mistake (ValueError, OSError) becomes one line on stderr and exit
 status 2.
@@ -19,13 +22,14 @@ import errno
 import gc
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 import rskip.cli
@@ -62,17 +66,24 @@ def subcommands(group: ModuleType = rskip.cli) -> list[str]:
 
     Modules whose name begins with an underscore are shared code, not commands.
     """
-    modules = {module.name for module in pkgutil.iter_modules(getattr(group, "__path__", ()))} - {"main"}
+    if group is not rskip.cli:
+        return sorted(getattr(group, "COMMANDS", ()))
+    modules = {module.name for module in pkgutil.iter_modules(group.__path__)} - {"main"}
     return sorted(name.replace("_", "-") for name in modules if not name.startswith("_"))
 
 
-def subcommand_module(name: str, group: ModuleType = rskip.cli) -> ModuleType:
-    """The module of a command in a group."""
+def subcommand_module(name: str, group: ModuleType = rskip.cli) -> Any:
+    """The module of a command, or for a command of two words an object with the same functions."""
+    if group is not rskip.cli:
+        add_arguments, run = getattr(group, f"add_{name}_arguments"), getattr(group, f"run_{name}")
+        return SimpleNamespace(__doc__=inspect.getdoc(run), add_arguments=add_arguments, run=run)
     return importlib.import_module(f"{group.__name__}.{name.replace('-', '_')}")
 
 
 def documentation(name: str, group: ModuleType = rskip.cli) -> str:
-    """The docstring of a command's module, read from its source: the list of commands imports none of them."""
+    """The docstring of a command, read from its module's source: the list of commands imports none of them."""
+    if group is not rskip.cli:
+        return str(subcommand_module(name, group).__doc__)
     spec = importlib.util.find_spec(f"{group.__name__}.{name.replace('-', '_')}")
     return spec.loader.get_source(spec.name).split('"""')[1]  # type: ignore[union-attr]
 
@@ -164,14 +175,19 @@ def loading_for_good() -> Iterator[None]:
         gc.enable()
 
 
-def _work(module: ModuleType) -> Callable[[argparse.Namespace], int | None]:
-    """The function `run` of a command's module, or of the module that has its work."""
-    if not hasattr(module, "run"):
-        package, _, name = module.__name__.rpartition(".")
-        with loading_for_good():
-            module = importlib.import_module(f"{package}._{name}")
-    run: Callable[[argparse.Namespace], int | None] = module.run
-    return run
+def run_module(module: str, function: str, args: argparse.Namespace) -> int | None:
+    """Calls the function of a module that loads PyTorch."""
+    with loading_for_good():
+        run: Callable[[argparse.Namespace], int | None] = getattr(importlib.import_module(module), function)
+    return run(args)
+
+
+def _work(module: Any, args: argparse.Namespace) -> int | None:
+    """Calls the function `run` of a command's module, or of the module that has its work."""
+    if hasattr(module, "run"):
+        return module.run(args)  # type: ignore[no-any-return]
+    package, _, name = module.__name__.rpartition(".")
+    return run_module(f"{package}._{name}", "run", args)
 
 
 def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
@@ -216,7 +232,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             command = args.command
             with user_dir(getattr(args, "user_dir", None)) if args.imports_user_dir else nullcontext():
-                status = _work(args.work)(args) or 0
+                status = _work(args.work, args) or 0
         sys.stdout.flush()
         return status
     except KeyboardInterrupt as interrupt:
@@ -259,12 +275,11 @@ def _missing_torch(command: str, error: Exception) -> MissingExtra | None:
 def _typed_command(argv: Sequence[str]) -> str:
     """The command that `argv` begins with, also if declaring its arguments failed."""
     words, group = ["rskip"], rskip.cli
-    for word in argv:
+    for word in argv[:2]:
         if word not in subcommands(group):
             break
         words.append(word)
-        module = sys.modules.get(f"{group.__name__}.{word.replace('-', '_')}")
-        if module is None:
+        if (module := sys.modules.get(f"rskip.cli.{word.replace('-', '_')}")) is None:
             break
         group = module
     return " ".join(words)

@@ -78,7 +78,7 @@ def diverging(*, in_python: bool) -> object:
 
 
 BROKEN = SimpleNamespace(lines=["not fine"], notes=[], wrong=["it is broken: fix it"])
-PLACES = {"examine": "doctor", "read_registry": "zoo.list", "list_text": "zoo.list", "publish_model": "zoo.publish"}
+PLACES = {"examine": "doctor", "read_registry": "zoo", "list_text": "zoo", "publish_model": "zoo"}
 # for each row: what provokes it, and a part of the one line on stderr or of the exception; "": nothing is on stderr
 CASES: dict[str, list[tuple[Callable[[Patch], object], str]]] = {
     "0": [(command("zoo", "list"), "")],

@@ -44,7 +44,7 @@ def error_of(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
     """The one line that the command ends with."""
     assert main(["import", "fairseq", *map(str, arguments)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("rskip import: error: ") and error.count("\n") == 1
+    assert error.startswith("rskip import fairseq: error: ") and error.count("\n") == 1
     return error
 
 
@@ -110,7 +110,7 @@ def test_mistakes_leave_nothing_behind(folder, data, tmp_path, capsys):
         return error_of(*(part for name, value in options.items() for part in (f"--{name}", value)), capsys=capsys)
 
     said = f"no model {tmp_path}/none.pt: expected a checkpoint"
-    assert error(checkpoint=tmp_path / "none.pt").startswith(f"rskip import: error: {said}")
+    assert error(checkpoint=tmp_path / "none.pt").startswith(f"rskip import fairseq: error: {said}")
     assert "no text pipeline" in error(text=tmp_path / "none")
     (data / "dict.de.txt").write_text("a 1\n")
     assert "the dictionaries belong to another model: the target one has " in error()

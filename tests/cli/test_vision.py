@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 
 import rskip
 from rskip.analysis.trace import read_updates
+from rskip.cli import _vision
+from rskip.cli._vision import slow_rank, training_settings
 from rskip.cli.main import build_parser, main
-from rskip.cli.vision import _evaluate
-from rskip.cli.vision._train import slow_rank, training_settings
 from rskip.machine.ranks import Ranks
 from rskip.tasks.process import DIVERGED
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
@@ -45,7 +45,7 @@ train:
 @pytest.fixture
 def data(monkeypatch: pytest.MonkeyPatch) -> None:
     """40 training images, 30 test images."""
-    for module in (_evaluate, LOOP):
+    for module in (_vision, LOOP):
         monkeypatch.setattr(module, "load_dataset", lambda *_, train, **__: noise(40 if train else 30))
 
 

@@ -20,7 +20,7 @@ from rskip.settings.user_dir import suggested_command
 from rskip.tasks.training import TrainingRun
 
 
-def run(args: argparse.Namespace) -> int:
+def train_model(args: argparse.Namespace) -> int:
     """Trains, or resumes a training."""
     unit = ""
 

@@ -20,15 +20,16 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
+from rskip.captioning.options import CAPTION_OPTIONS, FeatureSettings, ImageBatchSettings
 from rskip.captioning.outputs import MOST_ON_A_SHEET, attention_files, check_outputs, written_lines
 from rskip.cli._options import add_options, refuse_flags, with_flags
-from rskip.cli.main import MISTAKE, loading_for_good, termination_raises
+from rskip.cli.main import MISTAKE, loading_for_good, run_module, termination_raises
 from rskip.files.images import find_images
 from rskip.files.plot import check_plot
 from rskip.files.resumable import check_unfinished, complete, how_to_resume, unfinished_parts
 from rskip.generation.options import SearchOptions
 
+COMMANDS = ("extract",)
 PRECISIONS = ("float32", "bfloat16", "int8")
 NOT_FLAGS = ("token_scores", "attention", "max_length_a")
 
@@ -94,13 +95,13 @@ def run(args: argparse.Namespace) -> int:
             print(complete(args.output), file=sys.stderr)
         return 0
     with termination_raises(how_to_resume([args.output] if args.output else [])), loading_for_good():
-        from rskip.cli.caption import _captions  # loads PyTorch, which --help and mistakes don't need
+        from rskip.cli import _caption  # loads PyTorch, which --help and mistakes don't need
 
-        captioner = _captions.load_captioner(args)
+        captioner = _caption.load_captioner(args)
     if args.output is None:
-        failed = _captions.print_captions(args, captioner, images, options, batches.batch_size)
+        failed = _caption.print_captions(args, captioner, images, options, batches.batch_size)
     else:
-        failed = _captions.write_file(args, captioner, images, options, batches.batch_size)
+        failed = _caption.write_file(args, captioner, images, options, batches.batch_size)
     for error in failed.values():
         print(error, file=sys.stderr)
     if failed:
@@ -128,3 +129,34 @@ def check_output(args: argparse.Namespace, images: Sequence[Path]) -> None:
     single = {"--output": args.output, "--sheet": args.sheet}
     files = {flag: [path] for flag, path in single.items() if path is not None}
     check_outputs(images, {**files, "--attention": drawn})
+
+
+def add_extract_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("images", type=Path, metavar="IMAGES", help="folder of images; subfolders are included")
+    parser.add_argument(
+        "--backbone", required=True, metavar="NAME",
+        help="tf_efficientnet_lite0; another classifier of timm, such as resnet101; a detector of torchvision, such as "
+        "fasterrcnn_resnet50_fpn; or bottom-up, if IMAGES is a file of published features (.tsv or .npz)",
+    )  # fmt: skip
+    parser.add_argument("--output", type=Path, required=True, metavar="STORE", help="folder to create, or to add to")
+    parser.add_argument(
+        "--backbone-weights", type=Path, metavar="FILE",
+        help="weights of the backbone (default: from its package, the Hugging Face hub, or torch.hub)",
+    )  # fmt: skip
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if available, otherwise cpu)")
+    parser.add_argument("--quiet", action="store_true", help="no progress or summary on stderr")
+    add_options(parser.add_argument_group("features"), FeatureSettings)
+    add_options(parser.add_argument_group("speed"), ImageBatchSettings)
+
+
+def run_extract(args: argparse.Namespace) -> int | None:
+    """Extract features of a folder of images, to train captioning models on.
+
+        rskip caption extract images --backbone tf_efficientnet_lite0 --output features/flickr8k
+        rskip caption extract images --backbone resnet101 --backbone-weights resnet101.safetensors --output features/coco
+        rskip caption extract trainval_36.tsv --backbone bottom-up --output features/coco
+
+    Repeat the command to resume an interrupted run or to add new images. An image that can't be read is skipped and
+    listed at the end; the exit status is then 2.
+    """
+    return run_module("rskip.cli._caption", "extract", args)

@@ -1,1 +1,0 @@
-"""List, describe and publish pretrained models."""
