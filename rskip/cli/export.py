@@ -15,7 +15,7 @@ from rskip.settings.errors import SettingError, errors_about
 from rskip.text.finding import TOKENS, TokenizerSettings
 from rskip.translation import Translator
 from rskip.translation.model_files import StoredWeights, find_checkpoint, find_model_files, model_parts, open_model
-from rskip.zoo.marian_card import marian_card
+from rskip.zoo.model_card import marian_card
 from rskip.zoo.registry import entry_of_weights
 
 if TYPE_CHECKING:

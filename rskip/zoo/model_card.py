@@ -15,6 +15,38 @@ _TABLE_NOTE = (
     "With one seed, the score is that of the published weights. With several seeds, it is the mean ± sample standard "
     "deviation over the runs."
 )
+_WITH_TOKENIZER = """```python
+from transformers import MarianMTModel, MarianTokenizer
+
+folder = "FOLDER"
+tokenizer, model = MarianTokenizer.from_pretrained(folder), MarianMTModel.from_pretrained(folder)
+batch = tokenizer(["A sentence."], return_tensors="pt", padding=True)
+print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
+```"""
+_WITHOUT_TOKENIZER = """MarianTokenizer lacks steps of the pipeline in `text/`. rskip encodes and decodes the text:
+
+```python
+import json
+from pathlib import Path
+
+import torch
+from rskip.text import TextPipeline
+from transformers import MarianMTModel
+
+folder = Path("FOLDER")
+text, model = TextPipeline.load(folder / "text"), MarianMTModel.from_pretrained(folder)
+source, target = (json.loads((folder / name).read_text()) for name in ("vocab.json", "TARGET"))
+units = [source.get(unit, source["<unk>"]) for unit in text.encode("A sentence.").split()]
+found = model.generate(torch.tensor([[*units, source["</s>"]]]))[0]
+tokens = {index: token for token, index in target.items()}
+words = [tokens[index] for index in found.tolist() if index not in (0, target["<pad>"], target["</s>"])]
+print(text.decode(" ".join(words)))
+```"""
+_READ_BY_RSKIP = "`rskip translate --model FOLDER` reads the folder too."
+_MARIAN_NOTES = """The logits equal the original's up to rounding.
+
+Positions are part of the weights. `save_pretrained` leaves them out, and MarianMTModel's own are others: copy the
+folder instead of saving the model again."""
 
 
 def describe(model: str | ModelEntry) -> str:
@@ -38,23 +70,54 @@ def describe(model: str | ModelEntry) -> str:
 
 def model_card(entry: ModelEntry) -> str:
     """The model card, which is README.md next to the weights."""
-    blocks = [
+    return _joined(
         f"# {entry.name}",
         "`rskip zoo publish` writes this card from checkpoints.json; do not edit it by hand.",
         markdown_text(_what(entry, code="`")),
         f"```python\n{find_task(entry.task).example(name=entry.name)}\n```",
-        *score_blocks(entry),
-        *origin_blocks(entry),
+        *_scores(entry),
+        *_origin(entry),
         "## Files",
         markdown_table(
             ("file", "bytes", "sha256"),
             [(f"`{path}`", f"{file.size:,}", f"`{file.sha256}`") for path, file in entry.files.items()],
         ),
-    ]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    )
 
 
-def score_blocks(entry: ModelEntry) -> list[str]:
+def marian_card(
+    entry: ModelEntry | None,
+    *,
+    name: str,
+    languages: tuple[str, str],
+    connection: str,
+    has_tokenizer: bool,
+    target_vocabulary: str,
+) -> str:
+    """The card, README.md, of a folder that `rskip export huggingface` wrote.
+
+    :param entry: the model's entry in the registry, with its scores and its licence; None: it has none.
+    :param name: of the model, if it has no entry.
+    :param connection: the spec of its connections.
+    :param has_tokenizer: whether MarianTokenizer reads the folder.
+    :param target_vocabulary: the file of the target's tokens.
+    """
+    front = ["---", *([f"license: {json.dumps(entry.licence.lower())}"] if entry else [])]
+    front += [f"language: {json.dumps(languages)}", "library_name: transformers", "pipeline_tag: translation", "---"]
+    what = f"Translates {languages[0]} to {languages[1]}. `rskip export huggingface` wrote this folder "
+    what += f"from a Transformer with the connection `{connection}`, which MarianMTModel computes too."
+    example = _WITH_TOKENIZER if has_tokenizer else _WITHOUT_TOKENIZER.replace("TARGET", target_vocabulary)
+    unknown = ["## Licence", "Unknown: state the licence here, and above as `license`, before you publish the model."]
+    title = f"# {markdown_text(name) if entry is None else entry.name}"
+    further = [*_scores(entry), *_origin(entry)] if entry else unknown
+    return _joined("\n".join(front), title, what, example, _READ_BY_RSKIP, _MARIAN_NOTES, *further)
+
+
+def _joined(*blocks: str) -> str:
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _scores(entry: ModelEntry) -> list[str]:
     """The card's scores, in Markdown."""
     figures = [
         (figure.dataset, figure.split, _heading(entry, figure), _value(figure), _seeds(figure), figure.of)
@@ -71,7 +134,7 @@ def score_blocks(entry: ModelEntry) -> list[str]:
     ]
 
 
-def origin_blocks(entry: ModelEntry) -> list[str]:
+def _origin(entry: ModelEntry) -> list[str]:
     """The card's recipe, paper, data and licence, in Markdown."""
     origin = [
         f"Trained by `{_recipe(entry)}`, commit {_commit(entry)}.",
