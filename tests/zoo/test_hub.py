@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import builtins
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,30 +61,3 @@ def test_architectures_without_weights(root: Path) -> None:
     assert model.config == {
         "depth": 14, "connection": "2rskip+ln", "num_classes": 100, "shortcut": "zero_pad", "block": "basic",
     }  # fmt: skip
-
-
-PARALLEL = """
-import sys
-clone, root, name = sys.argv[1:]
-sys.path = [folder for folder in sys.path if folder != root]  # where tests run, rskip is installed
-import torch
-translator = torch.hub.load(clone, name, source="local")
-from rskip.translation import Workers
-with Workers(translator.model, 1) as workers:
-    print(translator("A man is sleeping.", searcher=workers))
-"""
-
-
-@pytest.mark.slow
-def test_worker_processes_find_rskip_where_it_is_not_installed(
-    clone: Path, root: Path, environment: Callable[..., dict[str, str]]
-) -> None:
-    process = subprocess.run(
-        [sys.executable, "-c", PARALLEL, str(clone), str(root), TRANSLATOR],
-        cwd=clone.parent,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert process.stdout == "Ein Mann schläft.\n", process.stderr

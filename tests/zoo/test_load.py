@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import io
-import json
 import pickle
 import re
 from collections.abc import Callable
@@ -15,13 +14,11 @@ import pytest
 import torch
 
 import rskip
-from rskip.settings.errors import SettingError
 from rskip.translation import Translator
 from rskip.vision import Classifier
 from rskip.vision.cifar_resnet import PreActResNet
 from rskip.vision.datasets import DATASETS
-from rskip.zoo.model_card import describe, list_text
-from rskip.zoo.registry import ModelEntry, list_models, read_registry
+from rskip.zoo.registry import ModelEntry, read_registry
 
 CLASSIFIER = "preact_resnet8_2rskip_ln.cifar10"
 TRANSLATOR = "transformer_tiny_2rskip_ln.multi30k.en-de"
@@ -148,19 +145,6 @@ def test_what_is_refused_before_any_file_is_looked_for(in_registry: Path, monkey
         assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
     with pytest.raises(ValueError, match=r"^no pretrained model '\S+100' \(did you mean preact_resnet8_2rskip_ln\.ci"):
         rskip.load("preact_resnet8_2rskip_ln.cifar100")
-
-
-def test_a_model_of_a_task_that_is_not_registered_leaves_the_others_alone(in_registry: Path) -> None:
-    content = json.loads(in_registry.read_text())
-    content["models"]["own.d"] = {**content["models"][CLASSIFIER], "task": "line-fitting"}
-    in_registry.write_text(json.dumps(content))
-    rskip.load(CLASSIFIER)
-    own = "own.d: task is 'line-fitting': expected .*; your own task is known once its module is imported$"
-    with pytest.raises(SettingError, match=f"^{own}"):
-        rskip.load("own.d")
-    models = read_registry(in_registry)
-    assert "own.d " in list_text(models.values()) and "own.d" in describe(models["own.d"])
-    assert list_models(task="line-fitting", models=models) == ["own.d"]
 
 
 def saved(model: Any) -> bytes:

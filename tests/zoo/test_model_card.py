@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rskip.settings.paper import Paper
-from rskip.zoo.model_card import describe, list_text
+from rskip.zoo.model_card import describe
 from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, ModelEntry, ModelFile, ModelScore
 
 replace = msgspec.structs.replace
@@ -39,16 +39,6 @@ ENTRY = ModelEntry(
     data_terms="research use",
     paper=Paper(title="T", authors="A, B", url="https://example.org", part="Eq. 4"),
 )
-VISION = replace(
-    ENTRY,
-    name="preact_resnet20_sas.cifar10",
-    task="vision",
-    files={name: ModelFile(size=2_500_000, sha256="1" * 64) for name in ("model.safetensors", "config.json")},
-    figures=(
-        replace(OF_FILE, metric="error", value=8.5, signature=None),
-        replace(OF_FILE, metric="accuracy", value=91.5, signature=None),
-    ),
-)
 
 
 def test_the_description_is_these_lines() -> None:
@@ -67,13 +57,3 @@ def test_the_description_is_these_lines() -> None:
             "  files             5.0 MB: model.safetensors, dict.en.txt, text/pipeline.json",
         ]
     )
-
-
-def test_the_list_is_aligned() -> None:
-    weights = {"model.safetensors": ModelFile(size=12_345_676, sha256="0" * 64)}
-    larger = replace(ENTRY, files={**ENTRY.files, **weights})
-    assert list_text([VISION, larger]) == (
-        "preact_resnet20_sas.cifar10    5.0 MB  error, % 8.50 (one seed)\n"
-        "transformer_tiny_sas.d.en-de  12.3 MB  sacreBLEU 39.50 ± 0.25 (2 seeds)"
-    )
-    assert list_text([]) == ""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ from rskip.zoo.publishing import (
 from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, ModelEntry, ModelScore, read_registry
 from study.__main__ import outdated_models
 
-RUN, FAST = "cifar10_preact20/2rskip_ln", "cifar10_preact20/2rskip_ln_fast"
+RUN = "cifar10_preact20/2rskip_ln"
 NAME = "preact_resnet20_2rskip_ln.cifar10"
 CONFIG: dict[str, Any] = {
     "format": 1,
@@ -156,23 +154,6 @@ def test_a_run_that_changes_recipe_or_architecture_needs_a_variant_once() -> Non
     for wrong in ({"url": "example.org"}, {"variant": "De ep"}):
         with pytest.raises(SettingError, match=f"^{next(iter(wrong))} is '"):
             choose_name("x", translation, **deep, **wrong)
-
-
-def test_two_runs_that_are_published_at_once_are_both_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = {RUN: make_run(), FAST: make_run(FAST)}
-
-    def slow(path: Path) -> dict[str, ModelEntry]:
-        entries = read_registry(path)
-        time.sleep(0.05)
-        return entries
-
-    publish(runs[RUN])
-    monkeypatch.setattr("rskip.zoo.publishing.read_registry", slow)
-    with ThreadPoolExecutor() as pool:
-        found = [pool.submit(publish, runs[run], variant=word) for run, word in ((RUN, "slow"), (FAST, "fast"))]
-        names = [each.result().name for each in found]
-    assert list(read_registry(REGISTRY)) == sorted(names) == [f"{NAME}.fast", f"{NAME}.slow"]
-    assert not list(Path().glob(".*"))
 
 
 OWN = """

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rskip.settings.errors import SettingError, shown_key
-from rskip.zoo.registry import ModelFile, read_entry, read_registry, release_url, write_registry
+from rskip.zoo.registry import ModelFile, read_entry, read_registry, write_registry
 
 NAME = "preact_resnet20_sas.cifar10"
 FILE = {"size": 24, "sha256": "1" * 64}
@@ -120,13 +120,3 @@ def test_a_bad_file_is_one_line(tmp_path: Path) -> None:
         with pytest.raises(SettingError) as caught:
             read_registry(path)
         assert message in str(caught.value) and "\n" not in str(caught.value), text
-
-
-def test_the_address_of_a_release_is_kept_and_checked(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoints.json"
-    for url in (None, "https://example.org/v1"):
-        write_registry(path, {}, url=url)
-        assert (release_url(path), read_registry(path)) == (url, {})
-    write_registry(path, {}, url="example.org")
-    with pytest.raises(SettingError, match=r"json: url is 'example\.org': expected an https:// address without spaces"):
-        release_url(path)
