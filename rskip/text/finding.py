@@ -8,18 +8,17 @@ import os
 import re
 import warnings
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rskip.settings.errors import SettingError
 from rskip.text.dictionary import Dictionary
 from rskip.text.languages import LanguageTokens
-from rskip.text.pipeline import CONFIG_FILE, TextConfig, TextPipeline, TokenText
+from rskip.text.pipeline import CONFIG_FILE, RAW, TextConfig, TextPipeline, TokenText
 from rskip.text.subwords import BytePairEncoding, SentencePiece, Subwords, naming
 from rskip.text.tokenizer import SHARED, Text, Tokenizer
-from rskip.text.words import TokeniserKind
 
 TOKENS = "tokens"  # instead of a text pipeline's path, if sentences are tokens already
 TEXT_SETTINGS = ("tokeniser", "lowercase", "normalise_punctuation", "dash_splits", "escape")
@@ -47,13 +46,6 @@ Pair = tuple[str | None, str | None]  # source and target language
 
 class MissingSetting(SettingError, FileNotFoundError):
     """Raised if a file of a model was not found and a setting can name it."""
-
-
-class Languages(NamedTuple):
-    """The source and target language of a model."""
-
-    source: str
-    target: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,62 +79,46 @@ class AssumedText(UserWarning):
         super().__init__(f"{self.assumption} (text_settings change it)")
 
 
-def find_tokenizer(model: Path, settings: TokenizerSettings, *, own_languages: Pair, data: Sequence[Path]) -> Tokenizer:
+def find_tokenizer(
+    model: Path,
+    settings: TokenizerSettings,
+    *,
+    own_languages: Pair,
+    data: Sequence[Path],
+    tokens: LanguageTokens | None = None,
+) -> Tokenizer:
     """The tokenizer of a model.
+
+    Of a multilingual model, SentencePiece reads raw text, unless the settings or a pipeline.json have other steps.
 
     :param model: the model's file. The tokenizer's files may be next to it.
     :param own_languages: source and target as named in the model's file.
     :param data: folders of its training data.
+    :param tokens: the language tokens of a multilingual model, which then translates between two of its languages.
     """
-    folders, _ = _places(settings.dictionaries, model, data)
-    if not any(path for folder in folders for path in folder.glob("dict.*.txt")):
-        raise _missing_dictionaries("dict.*.txt", folders)
-    found = _find_text(settings.text, folders)
-    pipeline = (found.source_language, found.target_language) if isinstance(found, TextPipeline) else None
-    known = _find_languages(settings.languages, own_languages, pipeline, folders)
-    if pipeline is not None and {*known} != {*pipeline}:
-        raise SettingError(
-            "",
-            f"the text pipeline is for {pipeline[0]} and {pipeline[1]}, but the languages are {known.source} and "
-            f"{known.target}",
-            advice="give the model's own pipeline (text), or its languages",
-        )
-    sides = zip(known, own_languages, strict=True)
-    source, target = (Dictionary.load(find_dictionary(names, folders)) for names in sides)
-    return Tokenizer(build_text(found, known, dictionary=source, settings=settings.steps), source, target)
-
-
-def find_multilingual_tokenizer(
-    model: Path, tokens: LanguageTokens, settings: TokenizerSettings, *, data: Sequence[Path]
-) -> Tokenizer:
-    """As `find_tokenizer`, of a multilingual model, for translation between two of its languages.
-
-    SentencePiece reads raw text, unless the settings or a pipeline.json have other steps.
-    """
-    languages = settings.languages
-    if tokens.codes:
-        languages = tokens.check_pair(*languages)
     folders, given = _places(settings.dictionaries, model, data)
-    paths = [given or _find_shared(language, folders) for language in languages]
-    read = {path: Dictionary.load(path).extended(tokens.added) for path in paths}
-    source, target = (read[path] for path in paths)
-    tokens = tokens.resolved(target)
-    known = Languages(*tokens.check_pair(*languages))
-    found = _find_text(settings.text, folders)
-    if isinstance(found, TextPipeline):
-        found = found.changed(source_language=known.source, target_language=known.target)
-    elif isinstance(found, SentencePiece):
-        config = TextConfig(
-            source_language=known.source,
-            target_language=known.target,
-            normalise_punctuation=False,
-            tokeniser="none",
-            dash_splits=False,
-            escape=False,
-            subwords="sentencepiece",
+    if tokens is None:
+        if not any(path for folder in folders for path in folder.glob("dict.*.txt")):
+            raise _missing_dictionaries("dict.*.txt", folders)
+        found = _find_text(settings.text, folders)
+        languages = _find_languages(settings.languages, own_languages, found, folders)
+        source, target = (
+            Dictionary.load(find_dictionary(names, folders)) for names in zip(languages, own_languages, strict=True)
         )
-        found = TextPipeline(config, found)
-    return Tokenizer(build_text(found, known, dictionary=source, settings=settings.steps), source, target, tokens)
+    else:
+        wanted = tokens.check_pair(*settings.languages) if tokens.codes else settings.languages
+        paths = [given or _find_shared(language, folders) for language in wanted]
+        read = {path: Dictionary.load(path).extended(tokens.added) for path in dict.fromkeys(paths)}
+        source, target = (read[path] for path in paths)
+        tokens = tokens.resolved(target)
+        languages = tokens.check_pair(*wanted)
+        found = _find_text(settings.text, folders)
+        sides = {"source_language": languages[0], "target_language": languages[1]}
+        if isinstance(found, TextPipeline):
+            found = found.changed(**sides)
+        elif isinstance(found, SentencePiece):
+            found = TextPipeline(TextConfig(**sides, **RAW, tokeniser="none", subwords="sentencepiece"), found)
+    return Tokenizer(build_text(found, languages, dictionary=source, settings=settings.steps), source, target, tokens)
 
 
 def find_languages_of(
@@ -200,46 +176,42 @@ def _missing_dictionaries(name: str, folders: Sequence[Path]) -> MissingSetting:
     )
 
 
-def _find_languages(given: Pair, own: Pair, pipeline: tuple[str, str] | None, folders: Sequence[Path]) -> Languages:
-    """The model's languages.
+def _find_languages(
+    given: Pair, own: Pair, text: TextPipeline | Subwords | None, folders: Sequence[Path]
+) -> tuple[str, str]:
+    """The model's source and target language.
 
-    The first of these sources that has them counts:
-
-    - the given languages
-    - the model's file (`own`)
-    - the text pipeline
-    - the names of data files next to the dictionaries (`train.en-de.en.idx`)
-    - the names of the two dictionaries, if one language is known
+    The first of these that has them counts: the given languages, the model's file (`own`), the text pipeline, the names
+    of data files next to the dictionaries (`train.en-de.en.idx`), and, if one language is known, the names of the two
+    dictionaries.
     """
     if own[0] != own[1] and given == own[::-1]:
         raise SettingError("", f"the model translates {own[0]} to {own[1]}, not {given[0]} to {given[1]}")
     source, target = given[0] or own[0], given[1] or own[1]
-    for pair in (*([pipeline] if pipeline else []), *_pairs_of_data(folders)):
+    pipeline = [(text.source_language, text.target_language)] if isinstance(text, TextPipeline) else []
+    data = (path.name.split(".")[1].split("-", 1) for each in folders for path in sorted(each.glob("*.*-*.*.idx")))
+    for pair in (*pipeline, *((first, second) for first, second in data)):
         if source and target:
             break
         if source == pair[1] or target == pair[0]:
             pair = (pair[1], pair[0])
         if source in (None, pair[0]) and target in (None, pair[1]):
             source, target = pair
-    names = (path.name.split(".") for folder in folders for path in folder.glob("dict.*.txt"))
-    dictionaries = sorted({parts[1] for parts in names if len(parts) == 3})
-    if (source is None) != (target is None) and len(dictionaries) == 2 and (source or target) in dictionaries:
-        other = next(name for name in dictionaries if name != (source or target))
+    parts = (path.name.split(".") for folder in folders for path in folder.glob("dict.*.txt"))
+    names = sorted({name for _, name, *others in parts if len(others) == 1})
+    if (source is None) != (target is None) and len(names) == 2 and (source or target) in names:
+        (other,) = {*names} - {source or target}
         source, target = source or other, target or other
     if not (source and target):
-        found = ", ".join(f"dict.{name}.txt" for name in dictionaries) or "none"
+        found = ", ".join(f"dict.{name}.txt" for name in names) or "none"
         missing = " and ".join(side for side, known in (("source", source), ("target", target)) if not known)
-        raise SettingError(
-            "", f"the checkpoint doesn't say what it translates: give the {missing} language (dictionaries: {found})"
-        )
-    return Languages(source, target)
-
-
-def _pairs_of_data(folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    for folder in folders:
-        for path in sorted(folder.glob("*.*-*.*.idx")):
-            source, _, target = path.name.split(".")[1].partition("-")
-            yield source, target
+        problem = f"the checkpoint doesn't say what it translates: give the {missing} language (dictionaries: {found})"
+        raise SettingError("", problem)
+    if pipeline and {*pipeline[0]} != {source, target}:
+        problem = f"the text pipeline is for {pipeline[0][0]} and {pipeline[0][1]}, but the languages are {source} and"
+        advice = "give the model's own pipeline (text), or its languages"
+        raise SettingError("", f"{problem} {target}", advice=advice)
+    return source, target
 
 
 def _find_text(
@@ -258,7 +230,11 @@ def _find_text(
     else:
         places = [Path(text)]
         if places[0].is_file():
-            return _pipeline_with(places[0]) or _load_units(places[0])
+            beside = places[0].parent / CONFIG_FILE
+            pipeline = TextPipeline.load(beside.parent) if beside.is_file() else None
+            if pipeline is not None and places[0].name in (CONFIG_FILE, *pipeline.files()):
+                return pipeline
+            return _load_units(places[0])
     for place in places:
         if (place / CONFIG_FILE).is_file():
             return TextPipeline.load(place)
@@ -272,14 +248,6 @@ def _find_text(
         else f"must be given: no text pipeline in {' or '.join(dict.fromkeys(map(str, folders)))}",
         expected=f'{CONFIG_FILE}\'s folder, BPE codes, a SentencePiece model, or "{TOKENS}" if the text is tokens',
     )
-
-
-def _pipeline_with(file: Path) -> TextPipeline | None:
-    """The pipeline in the file's folder, if the file belongs to it."""
-    if not (file.parent / CONFIG_FILE).is_file():
-        return None
-    pipeline = TextPipeline.load(file.parent)
-    return pipeline if file.name in (CONFIG_FILE, *pipeline.files()) else None
 
 
 def _load_units(path: Path) -> Subwords:
@@ -303,7 +271,11 @@ def _load_units(path: Path) -> Subwords:
 
 
 def build_text(
-    found: TextPipeline | Subwords | None, languages: Languages, *, dictionary: Dictionary, settings: Mapping[str, Any]
+    found: TextPipeline | Subwords | None,
+    languages: tuple[str, str],
+    *,
+    dictionary: Dictionary,
+    settings: Mapping[str, Any],
 ) -> Text:
     """The text pipeline of a model for these languages, from a pipeline or only units; None: the text is tokens.
 
@@ -321,9 +293,9 @@ def build_text(
     if found is None:
         return TokenText(*languages)
     if isinstance(found, TextPipeline):
-        pipeline = found if languages.source == found.source_language else found.reversed()
+        pipeline = found if languages[0] == found.source_language else found.reversed()
         return pipeline.changed(**settings) if settings else pipeline
-    config = assumed_config(found, dictionary, source=languages.source, target=languages.target)
+    config = assumed_config(found, dictionary, source=languages[0], target=languages[1])
     pipeline = TextPipeline(dataclasses.replace(config, **settings), found)
     as_it_is = isinstance(found, SentencePiece) and config.tokeniser == "none" and not config.lowercase
     if not as_it_is and not settings.keys() >= {*TEXT_SETTINGS}:
@@ -342,29 +314,22 @@ def assumed_config(units: Subwords, dictionary: Dictionary, *, source: str, targ
     :param source, target: languages.
     """
     pieces = isinstance(units, SentencePiece)
+    # after a space; with byte-pair encoding, more than 1 % of the tokens end in a letter and a mark
+    apart = any(_comes_first(dictionary, f"{_MARK}{mark}", mark) for mark in ",.")
     tokens = [token for token in dictionary.tokens if not _SPECIAL.fullmatch(token)]
+    if not pieces:
+        apart = sum(_GLUED.fullmatch(token) is not None for token in tokens) <= len(tokens) / 100
     has_case = any(token != token.upper() for token in tokens)
     return TextConfig(
         source_language=source,
         target_language=target,
         normalise_punctuation=not pieces and not any(_TYPOGRAPHIC & set(token) for token in tokens),
-        tokeniser=_tokeniser_of_pieces(dictionary) if pieces else _tokeniser_of_words(tokens),
+        tokeniser="moses" if apart else "none",
         lowercase=has_case and all(token == token.lower() for token in tokens),
         dash_splits=_comes_first(dictionary, "@", "-") if pieces else "@-@" in tokens,
         escape=not any('"' in token or "'" in token for token in tokens),
         subwords="sentencepiece" if pieces else "bpe",
     )
-
-
-def _tokeniser_of_words(tokens: list[str]) -> TokeniserKind:
-    """Decides by the share of tokens that end in a letter and a punctuation mark."""
-    glued = sum(_GLUED.fullmatch(token) is not None for token in tokens)
-    return "none" if glued > len(tokens) / 100 else "moses"
-
-
-def _tokeniser_of_pieces(dictionary: Dictionary) -> TokeniserKind:
-    """Decides by whether a comma or a full stop is more frequent after a space than after a letter."""
-    return "moses" if any(_comes_first(dictionary, f"{_MARK}{mark}", mark) for mark in ",.") else "none"
 
 
 def _comes_first(dictionary: Dictionary, token: str, other: str) -> bool:

@@ -18,6 +18,8 @@ from rskip.text.subwords import ForeignKind, MarianPieces, SubwordKind, Subwords
 from rskip.text.words import TokeniserKind, build_normaliser, build_tokeniser
 
 CONFIG_FILE = "pipeline.json"
+RAW: dict[str, Any] = {"normalise_punctuation": False, "dash_splits": False, "escape": False}
+"""The steps of a SentencePiece model that takes raw text, besides its `tokeniser`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,10 +33,8 @@ from rskip.settings.errors import SettingError, errors_about
 from rskip.text import TextPipeline, Tokenizer
 from rskip.text.finding import (
     TOKENS,
-    Languages,
     TokenizerSettings,
     build_text,
-    find_multilingual_tokenizer,
     find_tokenizer,
 )
 from rskip.translation.onnx_settings import ONNX_FILE, read_settings
@@ -168,7 +166,7 @@ class StoredWeights:
         return read_checkpoint(self.file)
 
     def tokenizer(self, settings: TokenizerSettings) -> Tokenizer:
-        """The model's tokenizer. See `find_tokenizer`, and of a multilingual model `find_multilingual_tokenizer`."""
+        """The model's tokenizer. See `find_tokenizer`."""
         languages = settings.languages
         if PAIRS in self.config:
             self.checkpoint = of_pair(self.checkpoint, *languages)
@@ -180,8 +178,7 @@ class StoredWeights:
             tokens = language_tokens(self.config)
         if tokens is not None:
             settings = replace(settings, languages=(languages[0] or own[0], languages[1] or own[1]))
-            return find_multilingual_tokenizer(self.file, tokens, settings, data=data)
-        return find_tokenizer(self.file, settings, own_languages=own, data=data)
+        return find_tokenizer(self.file, settings, own_languages=own, data=data, tokens=tokens)
 
     def build(self, tokenizer: Tokenizer, *, precision: str | None, device: str | torch.device) -> TranslationModel:
         """The model on the device. Its vocabularies must match the tokenizer.
@@ -257,7 +254,7 @@ class StoredHuggingFace(StoredWeights):
         self._model = read_hugging_face(self.file, languages=settings.languages)
         own = self._model.tokenizer
         found = own.text if text != TOKENS and isinstance(own.text, TextPipeline) else None
-        known = Languages(own.source_language, own.target_language)
+        known = own.source_language, own.target_language
         changed = build_text(found, known, dictionary=own.source, settings=settings.steps)
         return Tokenizer(changed, own.source, own.target, own.languages)
 

@@ -10,7 +10,7 @@ import pytest
 from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary, Tokenizer
-from rskip.text.finding import TokenizerSettings, find_multilingual_tokenizer
+from rskip.text.finding import TokenizerSettings, find_tokenizer
 from rskip.text.languages import LanguageTokens, PairTokens
 from rskip.text.pipeline import TextConfig, TextPipeline, TokenText
 from rskip.text.subwords import BytePairEncoding
@@ -101,7 +101,8 @@ def test_languages_that_cannot_be(languages: tuple[str | None, str | None], mess
     for codes in (CODES, ()):  # known, or those of the dictionary
         with pytest.raises(SettingError, match=f"^{message}") as caught:
             settings = TokenizerSettings(text="tokens", languages=languages)
-            find_multilingual_tokenizer(tmp_path / "model.pt", LanguageTokens(codes=codes), settings, data=())
+            tokens = LanguageTokens(codes=codes)
+            find_tokenizer(tmp_path / "model.pt", settings, own_languages=(None, None), data=(), tokens=tokens)
         assert "\n" not in str(caught.value)
 
 
@@ -109,7 +110,8 @@ def test_tokens_behind_those_of_the_file(tmp_path: Path) -> None:
     Dictionary(["a", "__en__"]).save(tmp_path / "some.txt")
     tokens = LanguageTokens(codes=("de", "en"), added=("__de__", "__en__", "<mask>"), decoder="first")
     settings = TokenizerSettings(dictionaries=tmp_path / "some.txt", text="tokens", languages=("en", "de"))
-    found = find_multilingual_tokenizer(tmp_path / "m" / "model.pt", tokens, settings, data=())
+    model = tmp_path / "m" / "model.pt"
+    found = find_tokenizer(model, settings, own_languages=(None, None), data=(), tokens=tokens)
     assert found.target.tokens[4:] == ["a", "__en__", "__de__", "<mask>"] and found.source is found.target
     assert found.pair.first == (6,)
 

@@ -27,7 +27,7 @@ from rskip.settings.check import convert
 from rskip.settings.errors import did_you_mean, shown
 from rskip.text.dictionary import EOS, PAD, UNK, Dictionary
 from rskip.text.languages import LanguageTokens, listed, meant_codes
-from rskip.text.pipeline import CONFIG_FILE, TextConfig, TextPipeline
+from rskip.text.pipeline import CONFIG_FILE, RAW, TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding, MarianPieces, WholePieces, load_subwords
 
 OWN_TEXT = "text"
@@ -37,7 +37,6 @@ _SPECIAL_PIECES = 3  # <unk>, <s> and </s> come first in the SentencePiece model
 _MARIAN_LANGUAGE = re.compile(r">>([\w-]+)<<")
 _WORD_END = "</w>"
 Pair = tuple[str | None, str | None]  # source and target language
-_RAW = {"normalise_punctuation": False, "dash_splits": False, "escape": False}  # SentencePiece takes raw text
 
 
 class Vocabulary(NamedTuple):
@@ -145,7 +144,7 @@ def _marian(files: TokenizerFiles, config: StackSettings, sizes: tuple[int, int]
     else:
         folder.file(MarianPieces.target_file_name)
         units = load_subwords("marian", folder.file(MarianPieces.file_name).parent)
-        steps = TextConfig(**_RAW, **text, tokeniser="raw", subwords="marian", added_tokens=added)  # type: ignore[arg-type]
+        steps = TextConfig(**RAW, **text, tokeniser="raw", subwords="marian", added_tokens=added)
         pipeline = TextPipeline(steps, units)
     return Vocabulary(pipeline, source, target, of_user, tokens if codes else None, (source_rows, target_rows))
 
@@ -232,7 +231,7 @@ def _multilingual(family: Family, files: TokenizerFiles, size: int, pair: Pair) 
     assert family.languages is not None
     tokens = replace(family.languages, codes=tuple(filter(None, map(family.code, found))))
     config = TextConfig(
-        **_RAW,  # type: ignore[arg-type]
+        **RAW,
         source_language=tokens.codes[0],
         target_language=tokens.codes[1],
         tokeniser="none" if splits and not has_pieces else "raw",
