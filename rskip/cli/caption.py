@@ -153,7 +153,7 @@ def run_extract(args: argparse.Namespace) -> int | None:
     """Extract features of a folder of images, to train captioning models on.
 
         rskip caption extract images --backbone tf_efficientnet_lite0 --output features/flickr8k
-        rskip caption extract images --backbone resnet101 --backbone-weights resnet101.safetensors --output features/coco
+        rskip caption extract images --backbone resnet101 --backbone-weights w.safetensors --output features/coco
         rskip caption extract trainval_36.tsv --backbone bottom-up --output features/coco
 
     Repeat the command to resume an interrupted run or to add new images. An image that can't be read is skipped and
