@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from rskip.corpora.corpus import Corpus
 
 
+_OF_UNITS = {
+    "subword": "subwords", "bpe-size": "size", "tokenizer": "tokeniser", "lowercase": "lowercase",
+    "learn-sample": "learn_sample",
+}  # fmt: skip
 _OPTIONS = {"two languages": PrepareOptions, "image captions": CaptionOptions, "texts in one language": TextOptions}
 
 
@@ -96,6 +100,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     units = parser.add_argument_group("words and subword units")
     of_words = ("subwords", "size", "tokeniser", "lowercase", "learn_sample", "bpe_dropout")
     add_options(units, PrepareOptions, only=of_words)
+    units.add_argument(
+        "--like", type=Path, metavar="MODEL",
+        help="units and dictionary of a model of yours, to train it further with `rskip train DATA --from MODEL`",
+    )  # fmt: skip
     add_options(parser.add_argument_group("data"), PrepareOptions, only=("shards", "pairs", "seed"))
     add_options(parser.add_argument_group("image captions"), CaptionOptions)
     texts = parser.add_argument_group("texts for language models")
@@ -121,6 +129,11 @@ def run(args: argparse.Namespace) -> int | None:
         why = "is only for corpora from --list, not for your own text"
         refuse_flags({"--mirror": args.mirror, "--offline": args.offline}, why)
     check_range(args, "workers", 1, 1024)
+    if args.corpus is not None or args.text is not None:
+        refuse_flags({"--like": args.like}, "is only for your own sentence pairs")
+    if args.like is not None:
+        given = {f"--{name}": getattr(args, dest) for name, dest in _OF_UNITS.items()}
+        refuse_flags(given, "is given with --like, whose model determines it")
     kind = "two languages"
     if args.text is not None or args.corpus in TEXT_CORPORA:
         kind = "texts in one language"
@@ -156,6 +169,7 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
         corpus,
         output,
         options=options,
+        like=args.like,
         mirror=args.mirror,
         offline=args.offline,
         workers=args.workers,
@@ -172,7 +186,9 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
         print(f"train on all shards with: fairseq-train {data_path(output, record)}")
     if isinstance(corpus, OwnCorpus):
         folder = shlex.quote(str(output))
-        print(f"inspect it with: rskip inspect {folder} --plot lengths.svg\ntrain on it with: rskip train {folder}")
+        further = "" if args.like is None else f" --from {shlex.quote(str(args.like))}"
+        print(f"inspect it with: rskip inspect {folder} --plot lengths.svg")
+        print(f"train on it with: rskip train {folder}{further}")
 
 
 def _prepare_captions(args: argparse.Namespace) -> None:

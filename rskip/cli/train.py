@@ -3,6 +3,7 @@
     rskip train data --output model
     rskip train data --output model --connection 2rskip+ln --size small --minutes 60
     rskip train data --output model --set train.dropout=0.3 average.last=5
+    rskip train more --from model --output adapted
 
 DATA is a folder that `rskip prepare` made. The command trains with fairseq-train, averages the last checkpoints and
 scores the test set. The output folder then holds the model (for `rskip translate --model FOLDER`), recipe.yaml (for
@@ -20,7 +21,7 @@ import os
 import sys
 from pathlib import Path
 
-from rskip.cli._options import check_range
+from rskip.cli._options import check_range, refuse_flags
 from rskip.cli.main import termination_raises
 from rskip.files.whole import check_apart, real_path
 from rskip.tasks.process import DIVERGED, CommandFailed
@@ -37,6 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
     model = parser.add_argument_group("model")
+    model.add_argument(
+        "--from", dest="start", type=Path, metavar="MODEL",
+        help="train this model of yours further; DATA is from `rskip prepare --like MODEL`",
+    )  # fmt: skip
     model.add_argument(
         "--connection", default=CONNECTION, metavar="SPEC", help="connection of residual blocks (default: %(default)s)"
     )
@@ -75,6 +80,9 @@ def run(args: argparse.Namespace) -> int:
 
     check_range(args, "minutes", _LEAST_MINUTES, _MOST_MINUTES)
     check_range(args, "seed", 0, 2**32 - 1)
+    if args.start is not None:
+        given = {"--size": args.size, "--connection": args.connection != CONNECTION}
+        refuse_flags(given, "is given with --from, whose model determines it")
     output = args.output or Path("models", real_path(args.data).name)
     check_apart(output, Path(args.data))
     choices = {name: getattr(args, name) for name in Choices.__struct_fields__}
@@ -83,6 +91,7 @@ def run(args: argparse.Namespace) -> int:
         output=output,
         choices=Choices(**choices),
         minutes=args.minutes,
+        start=args.start,
         seed=args.seed,
         overrides=args.overrides,
         gpus=args.gpus,

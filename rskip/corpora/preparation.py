@@ -16,6 +16,7 @@ from rskip.corpora.cleaning import CleaningReport, PairCleaner
 from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, PublishedCorpus, Text, UpstreamFile
 from rskip.corpora.fetch import fetch
 from rskip.corpora.formats import TextFile
+from rskip.corpora.like import describe_like, read_like
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.own_corpus import OwnCorpus
 from rskip.corpora.record import (
@@ -60,6 +61,7 @@ def prepare(
     output: str | Path,
     *,
     options: PrepareOptions | None = None,
+    like: Path | None = None,
     mirror: str | None = None,
     offline: bool = False,
     workers: int = 1,
@@ -75,6 +77,7 @@ def prepare(
     leaves no files.
 
     :param options: None: the corpus's defaults.
+    :param like: folder of a model whose units and dictionary are used; only for your own text.
     :param mirror: a folder or base URL with the upstream files under their own names.
     :param offline: download nothing; the files must be in the cache or the mirror.
     :param workers: number of processes; it does not change the result.
@@ -86,7 +89,12 @@ def prepare(
     """
     output = real_path(output)
     resolved = (options or PrepareOptions()).resolve(corpus)
+    config = None if like is None else read_like(like, (corpus.source, corpus.target))
+    if config is not None:
+        resolved = dataclasses.replace(resolved, subwords=config.subwords, size=None)  # type: ignore[arg-type]
     planned = plan(corpus, resolved)
+    if like is not None:
+        planned["inputs"] = {**planned["inputs"], **describe_like(like)}
     work = output.with_name(output.name + ".partial")
     if not needs_build(output, planned, force=force):
         if not work.exists() or _difference(work, planned) is None:
@@ -105,7 +113,7 @@ def prepare(
     with one_at_a_time(output, inherited=True):
         if not needs_build(output, planned, force=force):
             return False  # another process has made it in the meantime
-        setting = _setting(corpus, resolved, work=work, workers=workers)
+        setting = _setting(corpus, resolved, config, work=work, workers=workers, like=like)
         _begin(work, {**planned, "tools": setting.config.versions}, force=force)
         result = work / _RESULT
         try:
@@ -155,7 +163,12 @@ def _remove(work: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def _setting(corpus: Corpus, options: PrepareOptions, *, work: Path, workers: int) -> Setting:
+def _setting(
+    corpus: Corpus, options: PrepareOptions, config: TextConfig | None, *, work: Path, workers: int, like: Path | None
+) -> Setting:
+    """:param config: that of `like`."""
+    if config is not None:
+        return Setting(options=options, config=config, tokenised=False, work=work, workers=workers, like=like)
     kind = options.subwords
     packages = ["sacremoses", "subword-nmt" if kind == "bpe" else "sentencepiece"]
     config = TextConfig(

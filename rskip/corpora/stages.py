@@ -6,6 +6,7 @@ number of workers does not change them.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -22,6 +23,7 @@ from rskip.corpora.cleaning.pairs import DUPLICATE, find_duplicates, pair_digest
 from rskip.corpora.cleaning.report import LEFT_IN, PAIRS, SOURCE_HELD_OUT, TARGET_HELD_OUT
 from rskip.corpora.cleaning.sentence import clean_sentence
 from rskip.corpora.corpus import CleaningOptions, Pair
+from rskip.corpora.like import like_dictionary, like_text
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.record import write_json
 from rskip.corpora.splits import SplitText, read_blocks
@@ -57,6 +59,7 @@ class Setting:
     :param tokenised: whether the corpus's text is tokenised already.
     :param work: the folder for the files of the stages.
     :param workers: number of processes; it does not change the result.
+    :param like: folder of the model whose units and dictionary are used; None: they are learnt.
     """
 
     options: PrepareOptions
@@ -64,6 +67,7 @@ class Setting:
     tokenised: bool
     work: Path
     workers: int
+    like: Path | None = None
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -334,6 +338,10 @@ def learn(setting: Setting, words: KeptWords) -> TextPipeline:
     folder = setting.work / "text"
     if (folder / "pipeline.json").exists():  # `save` writes it last
         return TextPipeline.load(folder)
+    if setting.like is not None:
+        pipeline = TextPipeline.load(like_text(setting.like))
+        pipeline.save(folder)
+        return pipeline
     kind, size = setting.options.subwords, setting.options.size
     assert size is not None
     largest = LARGEST_SAMPLE if kind == "bpe" else LARGEST_SAMPLE_OF_SENTENCEPIECE
@@ -381,6 +389,13 @@ def segment(setting: Setting, words: KeptWords, pipeline: TextPipeline) -> None:
             counts.update(block.counts)
             for file, content in zip(files, block.contents, strict=True):
                 file.write(content)
+    if setting.like is not None:
+        dictionary = like_dictionary(setting.like)
+        if unknown := sum(number for token, number in counts.items() if token not in dictionary):
+            share = f"{unknown / counts.total():.1%} of the training tokens"
+            print(f"{share} are unknown to {setting.like}, which can't learn them", file=sys.stderr)
+        dictionary.save(setting.texts / DICTIONARY)
+        return
     with atomic_file(setting.texts / DICTIONARY) as temporary:
         lines = [f"{token} {count}" for token, count in dictionary_entries(counts)]
         temporary.write_bytes(_joined(lines))

@@ -34,10 +34,11 @@ from rskip.settings.check import convert, field_names
 from rskip.settings.errors import SettingError
 from rskip.settings.text import parse_overrides, read_yaml, set_dotted
 from rskip.settings.user_dir import suggested_command
-from rskip.tasks.fairseq.flags import check_fairseq_flags
+from rskip.tasks.fairseq.flags import Flag, check_fairseq_flags
 from rskip.tasks.process import executable
 from rskip.tasks.run import Run
 from rskip.transformer.architectures import CONNECTIONS, SIZES, architecture
+from rskip.translation.continuing import START, further, model_flags, size_of, write_start
 from rskip.translation.corpus_size import measure
 from rskip.translation.metric_table import METRICS
 from rskip.translation.plan import Choices, Hardware, Plan, cautions, few_updates, make_plan
@@ -59,6 +60,7 @@ class Request:
     :param output: the folder to write.
     :param choices: the user's choices for the plan.
     :param minutes: time limit of the training on this machine; None: no limit.
+    :param start: folder of the model to train further; None: a new model.
     :param seed: random seed.
     :param overrides: texts `dotted.key=value` that change settings of the recipe.
     :param gpus: number of GPUs; 0: the CPU; None: one if available.
@@ -68,6 +70,7 @@ class Request:
     output: Path
     choices: Choices = field(default_factory=Choices)
     minutes: float | None = None
+    start: Path | None = None
     seed: int = 1
     overrides: Sequence[str] = ()
     gpus: int | None = None
@@ -79,6 +82,8 @@ class Request:
         for name in Choices.__struct_fields__:
             if (value := getattr(self.choices, name)) != getattr(default, name):
                 words += [f"--{name}", str(value)]
+        if self.start is not None:
+            words += ["--from", str(self.start)]
         if self.minutes is not None:
             words += ["--minutes", f"{self.minutes:g}"]
         if self.seed != 1:
@@ -103,6 +108,8 @@ def train_model(request: Request) -> Record:
             _write_recipe(path, _plan_recipe(request, gpus=gpus))
         else:
             _check_same(path, request)
+        if request.start is not None and not (request.output / START).exists():
+            write_start(request.start, request.output / START)
     recipe = load_recipe(path)
     ((_, run),) = plan_runs([recipe], seeds=[request.seed], mirror=None, gpus=gpus)
     done = recipe.record_path(run.seed).exists()
@@ -162,8 +169,13 @@ def _plan_recipe(request: Request, *, gpus: int) -> dict[str, Any]:
     device = torch.device("cuda", 0) if gpus else torch.device("cpu")
     corpus, hardware = measure(data), Hardware(gpus=gpus, bfloat16=not bfloat16_is_slow(device))
     print(f"{data.path}: {corpus.pairs:,} pairs, {data.source} to {data.target}; {corpus.vocabulary:,} subwords")
-    plan = make_plan(corpus, hardware, request.choices)
-    content = _content(request, plan)
+    choices, flags = request.choices, dict[str, Flag]()
+    if request.start is not None:
+        flags = model_flags(request.start, data)
+        choices = msgspec.structs.replace(choices, size=size_of(flags))
+        print(f"continues {request.start}: {flags['arch']}")
+    plan = make_plan(corpus, hardware, choices)
+    content = _content(request, plan, flags)
     if request.minutes is not None:
         run = Run(name="speed", seed=request.seed, settings=_settings(content), gpus=gpus)
         print("measuring the training speed", flush=True)
@@ -172,8 +184,8 @@ def _plan_recipe(request: Request, *, gpus: int) -> dict[str, Any]:
         if limit < plan.updates:
             full = minutes_of(plan.updates, seconds)
             print(f"without the limit: {plan.updates:,} updates, about {full:,.0f} min")
-        plan = make_plan(corpus, hardware, request.choices, limit=limit)
-        content = _content(request, plan)
+        plan = make_plan(corpus, hardware, choices, limit=limit)
+        content = _content(request, plan, flags)
     settings = _settings(content)
     changed = f"changed by --set: {shlex.join(request.overrides)}" if request.overrides else ""
     print("; ".join(part for part in (plan.described(settings.train), changed) if part), flush=True)
@@ -183,8 +195,12 @@ def _plan_recipe(request: Request, *, gpus: int) -> dict[str, Any]:
     return content
 
 
-def _content(request: Request, plan: Plan) -> dict[str, Any]:
-    """:raises SettingError: an override sets the connection or size, from which the plan's rate and clipping follow."""
+def _content(request: Request, plan: Plan, flags: Mapping[str, Flag]) -> dict[str, Any]:
+    """The content of the recipe.
+
+    :param flags: those of the model that is trained further; empty: a new one.
+    :raises SettingError: an override sets the connection or size, from which the plan's rate and clipping follow.
+    """
     content: dict[str, Any] = {
         "kind": "translation",
         "description": request.command,
@@ -195,6 +211,8 @@ def _content(request: Request, plan: Plan) -> dict[str, Any]:
         "evaluate": {"split": "test"},
         "show": _SHOWN,
     }
+    if flags:
+        content["train"] = further(content["train"], flags, request.output / START)
     for key, value in parse_overrides(request.overrides).items():
         if key == "train.connection":
             raise SettingError(key, "can't be set here", instead="connection")

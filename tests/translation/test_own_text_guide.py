@@ -59,13 +59,13 @@ def beginning(line: str) -> str:
 
 
 def write_texts(folder: Path) -> None:
-    """The files that the guide begins with: train, valid and test in both languages, and input.en."""
+    """The files that the guide begins with: train, valid, test and more in both languages, and input.en."""
     pairs: dict[str, list[tuple[str, str]]] = {split: [] for split in SIZES}
     for split, pair in generate_numbers(pairs=SIZES["train"], seed=1):
         if len(pairs[split]) < SIZES[split]:
             pairs[split].append(pair)
     pairs["train"].append(pairs["train"][0])  # a duplicate, as in the guide
-    pairs["input"] = pairs["test"][:5]
+    pairs["input"], pairs["more"] = pairs["test"][:5], pairs["train"][:100]
     folder.mkdir()
     for split, of_split in pairs.items():
         for side, language in enumerate(("en", "de")):
@@ -126,7 +126,7 @@ def test_the_guide_from_two_files_to_a_translator(
         assert len(list(read_lines(Path("output.de")))) == len(list(read_lines(Path("input.en")))) == 5
         for name in re.findall(r"\bmodel/[\w./-]*\w", part):
             assert Path(name).exists(), name
-    assert {"rskip prepare", "rskip inspect", "rskip train", "rskip translate", "rskip run"} <= {*run}
+    assert {"rskip prepare", "rskip train", "rskip translate", "rskip run"} <= {*run}
     assert {"fairseq-train", "rskip average", "fairseq-generate"} <= {*run}
     first, second = (read_record(Path(f"model/results/recipe/{seed}.json")) for seed in (1, 2))
     assert first.config == second.config and first.metrics != second.metrics
