@@ -140,7 +140,7 @@ def test_tests_prove_or_refute_and_the_page_counts(project: Path) -> None:
     assert "A paper: 1 agrees (1 proved exactly), 1 disagrees (1 proved exactly), 1 is untested." in page
     assert page.endswith(
         "| section 1 | It is so | **agrees** | exactly. So (`pytest tests/test_a.py::test_it`) |\n"
-        "| section 1 | It is so | **disagrees** | exactly (`pytest tests/test_a.py::test_it`) |\n"
+        "| section 1 | the same | **disagrees** | exactly (`pytest tests/test_a.py::test_it`) |\n"
         "\n| where | claim: **untested** | what we know, or a test needs |\n| --- | --- | --- |\n"
         "| section 1 | It is so (three) | too dear |\n"
     )

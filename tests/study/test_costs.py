@@ -118,8 +118,8 @@ def test_grids_and_costs_stand_in_documents(project: Path, record: Callable[...,
     assert "| plain | **4.50 (1)** |" in text
     assert "Missing:" not in text, "`rskip report` prints the commands"
     assert text.endswith(
-        "| `1xskip+ln` | 1,000 | 1,600 | 2,501 | 1.00 |\n"
-        "| `sas` | 1,000 | 400 | 2,501 | 1.00 |\n\n"
+        "| `1xskip+ln` | 1,600 | 2,501 | 1.00 |\n"
+        "| `sas` | 400 | 2,501 | 1.00 |\n\n"
         "Memory kept for the backward pass is relative to `1xskip+ln`. Measured in a Transformer of 2 layers. Last "
         "measured 2026-02-03.\n\n"
         "<!-- study: end connection_cost_translation -->\n"

@@ -1,4 +1,4 @@
-"""The rule that chooses a training's settings: its values at sizes in docs/own_text.md, and its limits."""
+"""The rule that chooses a training's settings: its values at several sizes, and its limits."""
 
 from __future__ import annotations
 
