@@ -115,7 +115,7 @@ def test_of_ranks_that_fail_together_the_first_reports(monkeypatch: pytest.Monke
 
 
 def test_the_default_time_outs_are_those_that_the_guides_name() -> None:
-    """docs/fairseq.md names the time-outs of nccl and gloo, and docs/vision.md that of both together."""
+    """docs/fairseq.md names the time-outs of nccl and gloo."""
     assert default_timeout("gloo") == default_timeout("cpu:gloo,cuda:nccl") == timedelta(minutes=30)
     if distributed.is_nccl_available():
         assert default_timeout("nccl") == timedelta(minutes=10)

@@ -44,7 +44,7 @@ def test_an_iteration_waits_for_nothing(tmp_path, emulated_cuda):
 
 @pytest.mark.parametrize(("connection", "most"), [("1xskip", 133), ("2rskip+ln", 166), ("sas", 382)])
 def test_the_calls_of_an_iteration(connection, most, tmp_path, emulated_cuda):
-    """An update, and the counts of all batch normalisations, are a few calls; docs/speed.md has depth 110."""
+    """An update, and the counts of all batch normalisations, are a few calls; docs/gpu.md has depth 110."""
     run = training(tmp_path, connection=connection, precision="bfloat16")
     emulated_cuda.clear()
     run.step()
