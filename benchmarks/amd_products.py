@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from connection_cost import MODELS, update
 from measuring.pairs import compare
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 
 SOURCE = "int mkl_serv_intel_cpu_true() { return 1; }\n"
 
@@ -53,12 +53,11 @@ def serve(model: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "amd_products")
     parser.add_argument("--rounds", type=int, default=21, help="number of timed pairs of updates (default: 21)")
     names = ["language_modeling_4", "language_modeling_24", "translation"]
     parser.add_argument("--models", nargs="+", choices=MODELS, default=names, help=f"default: {' '.join(names)}")
     parser.add_argument("--serve", choices=MODELS, help=argparse.SUPPRESS)
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/amd_products.jsonl"))
     args = parser.parse_args()
     if args.serve:
         serve(args.serve)

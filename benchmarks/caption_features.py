@@ -10,7 +10,6 @@ JSON line to study/results/benchmarks/caption_features.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from measuring.pairs import compare
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 from PIL import Image
 
 from rskip.captioning.backbones import LITE0, Backbone, load_backbone
@@ -64,10 +63,9 @@ def whole_extraction(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "caption_features")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--images", "--pictures", type=int, default=64)
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/caption_features.jsonl"))
     args = parser.parse_args()
     try:
         backbone = load_backbone(LITE0)

@@ -8,10 +8,8 @@ Prints a table and appends one JSON line to study/results/benchmarks/captioning_
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 from train_speed import FAIRSEQ_LOSS, OUR_LOSS, System, time_steps
 
 import rskip.fairseq_plugin  # noqa: F401
@@ -75,10 +73,9 @@ def build_trainer(system: System, dictionary: Dictionary, examples: CaptionExamp
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "captioning_train_speed")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--images", type=int, default=16)
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/captioning_train_speed.jsonl"))
     args = parser.parse_args()
 
     dictionary = Dictionary()

@@ -15,7 +15,6 @@ values of each connection.
 
 from __future__ import annotations
 
-import argparse
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from typing import Any
 
 import torch
 from measuring.pairs import compare
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -278,12 +277,11 @@ def measure(model: Model, connection: str, rounds: int) -> Row:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "connection_cost")
     parser.add_argument("--counts", action="store_true", help="only count, without timing")
     parser.add_argument("--rounds", type=int, default=9, help="number of timed pairs of updates (default: 9)")
     parser.add_argument("--only", nargs="+", metavar="SPEC", help="connections to measure (default: all)")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="default: all")
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/connection_cost.jsonl"))
     args = parser.parse_args()
     try:
         for text in args.only or ():

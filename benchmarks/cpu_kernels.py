@@ -9,15 +9,13 @@ study/results/benchmarks/cpu_kernels.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from measuring.pairs import compare
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -74,9 +72,8 @@ def loss(dtype: torch.dtype) -> tuple[Step, Step]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "cpu_kernels")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/cpu_kernels.jsonl"))
     args = parser.parse_args()
 
     rows = []

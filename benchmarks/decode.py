@@ -32,7 +32,7 @@ from decoding.memory import POINTS, measure_memory, print_memory
 from decoding.speed import build_systems, measure_speed, print_speed
 from decoding.workloads import Workload, base, small, trained
 from measuring.gpu import named_device
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 
 from rskip.machine.environment import available_cores
 
@@ -42,7 +42,7 @@ RATIOS = ("ratio_fairseq_float32", "ratio_ct2_float32", "ratio_best_to_ct2_int8"
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "decode")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=available_cores(), help="threads (default: %(default)s)")
     parser.add_argument("--mirror", help="folder or address with Multi30k's files (default: its publisher)")
@@ -51,7 +51,6 @@ def parse_arguments() -> argparse.Namespace:
         "--quick", action="store_true", help="test run with few sentences and 2 rounds, without a record"
     )
     parser.add_argument("--device", type=named_device, default="cpu", help="cpu, cuda or one GPU such as cuda:1")
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/decode.jsonl"))
     return parser.parse_args()
 
 

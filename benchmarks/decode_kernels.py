@@ -9,14 +9,12 @@ study/results/benchmarks/decode_kernels.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from measuring.pairs import compare
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 from torch import Tensor, nn
 
 from rskip.cpu import CpuTransformer, for_inference
@@ -92,9 +90,8 @@ def compiled(dtype: torch.dtype) -> Part:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "decode_kernels")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/decode_kernels.jsonl"))
     args = parser.parse_args()
 
     types = (torch.float32, torch.bfloat16)

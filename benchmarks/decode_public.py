@@ -25,9 +25,9 @@ import torch
 from decoding.processes import SystemProcess
 from decoding.public import SEARCH, SHAPES, Shape, random_dictionary, write_models
 from decoding.random_text import random_sentences
-from decoding.rounds import ratios, report, take_turns
 from decoding.speed import median_min_max
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
+from measuring.rounds import ratios, report, take_turns
 
 OURS = {precision: f"stored {precision}" for precision in ("float32", "int8")}
 CT2 = {precision: f"CTranslate2 {precision}" for precision in ("float32", "int8")}
@@ -87,14 +87,13 @@ def measure(shape: Shape, args: argparse.Namespace, folder: Path) -> dict[str, A
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "decode_public")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--sentences", type=int, default=32)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--only", nargs="+", choices=SHAPES, default=list(SHAPES), help="shapes (default: all)")
     parser.add_argument("--quick", action="store_true", help="test run with tiny vocabularies, without a record")
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/decode_public.jsonl"))
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(args.threads)  # of the systems' processes
     torch.set_num_threads(args.threads)

@@ -9,7 +9,6 @@ study/results/benchmarks/device_calls.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import tempfile
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 
 import rskip
 from rskip.generation import SearchOptions, beam_search
@@ -159,9 +158,8 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "device_calls")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], help="default: all")
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/device_calls.jsonl"))
     args = parser.parse_args()
     found = {}
     for name in args.only:

@@ -8,7 +8,6 @@ one JSON line to study/results/benchmarks/first_commands.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -37,8 +36,7 @@ def timed(target: str, clone: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=ROOT / "study/results/benchmarks/first_commands.jsonl")
+    parser = benchmark_parser(__doc__, "first_commands")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=ROOT.parent, prefix="first-") as folder:
         clone = Path(folder, "rskip")

@@ -12,17 +12,15 @@ appends one JSON line to study/results/benchmarks/gpu_kernels.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 from measuring.gpu import named_device, peak_memory, synchronise
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 from torch import Tensor
 
 from rskip.connections import Place, build_connection, build_stack_connection, parse_connection, stream_kernels
@@ -115,14 +113,12 @@ def timed(step: Step, device: torch.device) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "gpu_kernels")
     parser.add_argument("--device", type=named_device, default="cuda")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--features", type=int, nargs="+", default=[1024, 4096])
     parser.add_argument("--only", nargs="+", choices=[spec.partition("+")[0] for spec in CONNECTIONS])
-    default = Path(__file__).parents[1] / "study/results/benchmarks/gpu_kernels.jsonl"
-    parser.add_argument("--output", type=Path, default=default)
     args = parser.parse_args()
     device, gpu = args.device, args.device.type == "cuda"
     dtype = torch.bfloat16 if gpu else torch.float32

@@ -10,7 +10,6 @@ study/results/benchmarks/long_lines.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +17,10 @@ from typing import Any
 
 import ctranslate2
 from decoding.workloads import CHECKPOINTS
-from measuring.record import append_record
+from measuring.multi30k import multi30k
+from measuring.record import append_record, benchmark_parser
 
 from rskip.checkpoint import build_transformer, read_checkpoint
-from rskip.corpora import find_corpus
-from rskip.corpora.fetch import fetch
-from rskip.corpora.formats import read_sentences
 from rskip.translation import Translator
 from rskip.translation.ctranslate2_model import write_ctranslate2
 from rskip.translation.metrics import score
@@ -34,13 +31,8 @@ STOCK, RECURSIVE = "multi30k_en_de/1xskip_ln", "multi30k_en_de/2rskip_ln"
 
 def test_set(mirror: str | None, sentences: int) -> tuple[list[str], list[str]]:
     """Sources and references."""
-    corpus = find_corpus("multi30k-en-de")
-    files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=mirror)
-    sides = corpus.splits["test"][0].sides
-    source, reference = (
-        list(read_sentences(files[sides[each].file].path))[:sentences] for each in (corpus.source, corpus.target)
-    )
-    return source, reference
+    texts = multi30k("test", mirror)
+    return texts["en"][:sentences], texts["de"][:sentences]
 
 
 def joined(sentences: Sequence[str], count: int) -> list[str]:
@@ -87,11 +79,10 @@ def measure_line(words: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "long_lines")
     parser.add_argument("--mirror", help="folder or address with Multi30k's files (default: its publisher)")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--words", type=int, default=5000)
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/long_lines.jsonl"))
     args = parser.parse_args()
 
     source, reference = test_set(args.mirror, args.sentences)

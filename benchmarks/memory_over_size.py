@@ -29,12 +29,10 @@ from typing import Any
 
 import torch
 from measuring.memory import memory
-from measuring.record import append_record
+from measuring.multi30k import multi30k
+from measuring.record import append_record, benchmark_parser
 
 from rskip.checkpoint import Checkpoint, write_model
-from rskip.corpora import find_corpus
-from rskip.corpora.fetch import fetch
-from rskip.corpora.formats import read_sentences
 from rskip.text import Dictionary
 from rskip.transformer import Transformer, TransformerConfig
 
@@ -66,10 +64,7 @@ def watch(
 
 def translate(args: argparse.Namespace) -> dict[str, Any]:
     """The curves before and after an interruption in the middle."""
-    corpus = find_corpus("multi30k-en-de")
-    files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=args.mirror)
-    text = read_sentences(files[corpus.splits["test"][0].sides["en"].file].path)
-    lines = [" ".join(line.split()[: args.words]) for line in text]
+    lines = [" ".join(line.split()[: args.words]) for line in multi30k("test", args.mirror)["en"]]
     assert WINDOW % len(lines) == 0
     with tempfile.TemporaryDirectory() as temporary:
         source, output = Path(temporary, "source"), Path(temporary, "output")
@@ -193,7 +188,7 @@ def _thinned(curve: list[tuple[float, int, int]], points: int = 60) -> list[dict
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "memory_over_size")
     parser.add_argument("command", nargs="?", choices=("translate", "prepare", "large"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS")
@@ -206,7 +201,6 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", default=["int8", "bfloat16"])
     parser.add_argument("--layers", type=int, default=24, help="layers per stack of the large model")
     parser.add_argument("--dtype", default="bfloat16", help="type of the large model's weights")
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/memory_over_size.jsonl"))
     args = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell inherit that it is ignored
 

@@ -10,7 +10,6 @@ and appends one JSON line to study/results/benchmarks/nanogpt_update.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import importlib.util
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from typing import Any
 import torch
 from connection_cost import CHARACTERS, MODELS, update
 from measuring.pairs import compare
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 from torch import nn
 
 OURS = MODELS["language_modeling_4"]
@@ -45,10 +44,9 @@ def nanogpt_update(nanogpt: Any) -> Callable[[], None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "nanogpt_update")
     parser.add_argument("folder", type=Path, nargs="?", default=Path("nanoGPT"), help="a clone (default: nanoGPT)")
     parser.add_argument("--rounds", type=int, default=51, help="number of timed pairs of updates (default: 51)")
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/nanogpt_update.jsonl"))
     args = parser.parse_args()
     file = args.folder / "model.py"
     if not file.is_file():

@@ -17,7 +17,6 @@ FOLDER contains cifar-10-batches-py.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import dataclasses
 import json
@@ -28,7 +27,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 from torch import Tensor
 
 from rskip.analysis.blocks import residual_blocks
@@ -96,9 +95,9 @@ def start(data: Path, iterations: int) -> list[dict[str, Any]]:
             run = training(settings, data, Path(folder))
             losses, not_finite = [], None
             for _ in range(iterations):
-                run.meter.reset()
+                run.begin_point()
                 run.step()
-                losses.append(run.meter.means()[0])
+                losses.append(run.means()[0])
                 if not_finite is None and (names := not_finite_names(run.model)):
                     not_finite = {"after_iterations": run.iteration, "first": names[0], "tensors": len(names)}
                 if run.iteration % 10 == 0:
@@ -131,8 +130,8 @@ def trained_on(data: Path, folder: str, decay: str) -> list[dict[str, Any]]:
         for steps in CHECK_AFTER:
             while run.iteration < steps:
                 run.step()
-            train_error = rounded(run.meter.means()[1])
-            run.meter.reset()
+            train_error = rounded(100 * run.means()[1])
+            run.begin_point()
             at = {"model": folder, "decay": decay, "lr": settings.lr, "iterations": steps, "train_error": train_error}
             rows.append({**at, **both_errors(run.model, train, test)})
             print(json.dumps(rows[-1]), flush=True)
@@ -179,13 +178,12 @@ def rounded(value: float) -> float | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "open_readings")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder with cifar-10-batches-py")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--iterations", type=int, default=80, help="number of iterations of the part start")
     parser.add_argument("--images", type=int, default=50_000, help="images for recalibrating published models")
     parser.add_argument("--no-augment", action="store_false", dest="augment", help="recalibrate without augmentation")
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/open_readings.jsonl"))
     args = parser.parse_args()
     if args.data is None:
         print("not measured: give --data FOLDER")

@@ -11,7 +11,6 @@ line to study/results/benchmarks/prepare_speed.jsonl, and ends with one JSON obj
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -27,11 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from measuring.memory import memory
-from measuring.record import append_record
+from measuring.multi30k import multi30k
+from measuring.record import append_record, benchmark_parser
+from measuring.rounds import median_min_max, ratios
 
-from rskip.corpora import PrepareOptions, find_corpus
-from rskip.corpora.fetch import fetch
-from rskip.corpora.formats import TextFile, read_sentences
+from rskip.corpora import PrepareOptions
+from rskip.corpora.formats import TextFile
 from rskip.corpora.splits import SplitText
 from rskip.corpora.stages import Setting, deduplicate, segment, tokenise
 from rskip.machine.environment import available_cores
@@ -45,13 +45,10 @@ REPETITIONS = 10  # twice as many pairs as IWSLT'15 has
 
 def write_texts(folder: Path, mirror: str | None, pairs: int | None) -> int:
     """Writes raw.en and raw.de: Multi30k's training pairs, repeated REPETITIONS times or up to `pairs` pairs."""
-    corpus = find_corpus("multi30k-en-de")
-    files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=mirror)
-    sides = corpus.splits["train"][0].sides
-    texts = [list(read_sentences(files[sides[language].file].path)) for language in LANGUAGES]
-    count = REPETITIONS * len(texts[0]) if pairs is None else pairs
+    texts = multi30k("train", mirror)
+    count = REPETITIONS * len(texts["en"]) if pairs is None else pairs
     folder.mkdir()
-    for language, lines in zip(LANGUAGES, texts, strict=True):
+    for language, lines in texts.items():
         with (folder / f"raw.{language}").open("w", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in itertools.islice(itertools.cycle(lines), count))
     return count
@@ -115,13 +112,12 @@ def measure_speed(mirror: str | None, rounds: int, workers: int) -> dict[str, An
             print(f"round {number + 1} of {rounds}", file=sys.stderr)
     rows = []
     for name, seconds in times.items():
-        ratios = [one / other for one, other in zip(times["commands"], seconds, strict=True)]
         rows.append(
             {
                 "system": name,
                 "seconds": round(statistics.median(seconds), 2),
                 "pairs_per_second": round(pairs / statistics.median(seconds)),
-                "ratio_to_commands": [round(each, 2) for each in (statistics.median(ratios), min(ratios), max(ratios))],
+                "ratio_to_commands": median_min_max(ratios(times, "commands", name)),
             }
         )
     return {"pairs": pairs, "workers": workers, "rounds": rounds, "rows": rows}
@@ -159,12 +155,11 @@ def peak_memory() -> Iterator[list[float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "prepare_speed")
     parser.add_argument("--mirror", help="folder or address with Multi30k's files (default: its publisher)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=available_cores())
     parser.add_argument("--memory", type=int, nargs="*", default=[100_000, 2_000_000], metavar="PAIRS")
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/prepare_speed.jsonl"))
     args = parser.parse_args()
 
     speed = measure_speed(args.mirror, args.rounds, args.workers)

@@ -13,7 +13,6 @@ FOLDER contains newstest201{2,3}.{en,fr} and newstest2014.en-fr.{en,fr}, plain o
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 import json
@@ -23,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 
 from rskip.corpora import PrepareOptions, find_corpus, preparation
 from rskip.corpora.corpus import ParallelText, PublishedCorpus, Text, UpstreamFile
@@ -109,11 +108,10 @@ def hours(rates: dict[str, dict[str, float]], pairs: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "prepare_stages")
     parser.add_argument("--texts", type=Path, metavar="FOLDER")
     parser.add_argument("--pairs", type=int, nargs=2, default=[100_000, 300_000], metavar="N")
     parser.add_argument("--workers", type=int, nargs=2, default=[1, 2], metavar="N")
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/prepare_stages.jsonl"))
     args = parser.parse_args()
     if args.texts is None:
         print("not measured: give --texts FOLDER")

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 from serving.load import Load, post, send, translate_requests
 from serving.systems import CTranslate2Translator, server
 
@@ -46,7 +46,7 @@ SYSTEMS = ("ours float32", "ct2 float32", "ours int8", "ct2 int8")
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "serve")
     parser.add_argument("--sentences", type=Path, help="English sentences, one per line; may be compressed by gzip")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--count", type=int, default=1000, help="sentences per measurement of speed")
@@ -57,7 +57,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-wait", type=float, default=ServerSettings().batch_wait)
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
     parser.add_argument("--quick", action="store_true", help="few sentences and requests, without a record")
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/serve.jsonl"))
     parser.add_argument("--serve", choices=SYSTEMS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -12,11 +12,9 @@ line to study/results/benchmarks/start.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,7 +23,8 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from typing import Any
 
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
+from measuring.rounds import median_min_max
 
 CHECKPOINTS = Path(__file__).resolve().parents[1] / "checkpoints"
 STOCK, RECURSIVE = CHECKPOINTS / "multi30k_en_de/1xskip_ln", CHECKPOINTS / "multi30k_en_de/2rskip_ln"
@@ -89,7 +88,7 @@ def measure(systems: dict[str, list[str]], rounds: int, *, cold: bool) -> list[d
     return [
         {"system": name}
         | {
-            kind: [round(each(seconds), 3) for each in (statistics.median, min, max)]
+            kind: median_min_max(seconds, 3)
             for kind, seconds in zip(("wall", "processor"), zip(*pairs, strict=True), strict=True)
         }
         for name, pairs in times.items()
@@ -111,10 +110,9 @@ def can_drop_caches() -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "start")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--cold", action="store_true", help="also with cold caches (drops the whole machine's)")
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/start.jsonl"))
     args = parser.parse_args()
     values: dict[str, Any] = {"rounds": args.rounds}
     with tempfile.TemporaryDirectory() as temporary:

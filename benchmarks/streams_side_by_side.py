@@ -13,21 +13,19 @@ them: R of its hyper-connections (2.31) is Sinkhorn's result for matrices with o
 
 from __future__ import annotations
 
-import argparse
 import copy
 import os
 import statistics
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module, metadata
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from connection_cost import kept_bytes
 from measuring.pairs import seconds
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -138,10 +136,9 @@ def measure(features: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "streams_side_by_side")
     parser.add_argument("--features", type=int, nargs="+", choices=SENTENCES, default=[*SENTENCES])
     parser.add_argument("--rounds", type=int, default=9, help="number of timed passes of each (default: 9)")
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/streams_side_by_side.jsonl"))
     args = parser.parse_args()
     torch.set_num_threads(1)
     rows = [row for features in args.features for row in measure(features, args.rounds)]

@@ -10,7 +10,6 @@ Prints a table and appends one JSON line to study/results/benchmarks/train_speed
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -26,7 +25,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 from measuring.gpu import named_device, peak_memory, synchronise, write_profile
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
+from measuring.rounds import median_min_max
 
 import rskip.fairseq_plugin  # noqa: F401
 
@@ -174,14 +174,13 @@ def time_steps(trainer: Trainer, batches: list[dict[str, Any]]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "train_speed")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--device", type=named_device, default="cpu", help="cpu, cuda or one GPU such as cuda:1")
     parser.add_argument("--compile-layers", action="store_true", help="compile our layers, not fairseq's")
     parser.add_argument("--profile", type=Path, help="write PyTorch's profile of each system's update to this folder")
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/train_speed.jsonl"))
     args = parser.parse_args()
 
     on_gpu = args.device.type == "cuda"
@@ -206,14 +205,14 @@ def main() -> None:
 
     rows = []
     for system, trainer, column, peak in zip(workload.systems, trainers, times, memory, strict=True):
-        ratios = [base / own for base, own in zip(times[0], column, strict=True)]
+        ratio, *ratio_range = median_min_max([base / own for base, own in zip(times[0], column, strict=True)])
         rows.append(
             {
                 "system": system.name,
                 "parameters": sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
                 "tokens_per_second": round(tokens / statistics.median(column)),
-                "ratio": round(statistics.median(ratios), 2),
-                "ratio_range": [round(min(ratios), 2), round(max(ratios), 2)],
+                "ratio": ratio,
+                "ratio_range": ratio_range,
                 **({"update_ms": round(1000 * statistics.median(column) / args.steps, 2)} if on_gpu else {}),
                 **({"peak_mib": peak.mib} if on_gpu else {}),
             }

@@ -20,7 +20,6 @@ FOLDER contains cifar-10-batches-py. Without it only connections and depths are 
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -31,7 +30,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
+from measuring.rounds import median_min_max, ratios
 from torch.utils.data import DataLoader, Subset
 from torchvision import datasets, transforms
 
@@ -195,9 +195,8 @@ def depths(
                         row["error"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
                     else:
                         milliseconds = [1000 * each / steps for each in times]
-                        summary = (statistics.median(milliseconds), min(milliseconds), max(milliseconds))
-                        row["ms"] = [round(each, 3) for each in summary]
-                        row["images_per_second"] = round(1000 * batch_size / summary[0], 1)
+                        row["ms"] = median_min_max(milliseconds, 3)
+                        row["images_per_second"] = round(1000 * batch_size / statistics.median(milliseconds), 1)
                         if device.type == "cuda":
                             row["peak_MiB"] = round(torch.cuda.max_memory_allocated(device) / 2**20)
                     found.append(row)
@@ -209,10 +208,8 @@ def rows(times: dict[str, list[float]], baseline: str, images: int) -> list[dict
     """Images per second, and their ratio to the baseline's. `images` is the number of images per round."""
     found = []
     for name, seconds in times.items():
-        ratios = [one / other for one, other in zip(times[baseline], seconds, strict=True)]
-        rate = images / statistics.median(seconds)
-        summary = [round(each, 3) for each in (statistics.median(ratios), min(ratios), max(ratios))]
-        found.append({"system": name, "images_per_second": round(rate, 1), "ratio": summary})
+        rate, ratio = images / statistics.median(seconds), median_min_max(ratios(times, baseline, name), 3)
+        found.append({"system": name, "images_per_second": round(rate, 1), "ratio": ratio})
     return found
 
 
@@ -223,14 +220,13 @@ def show(title: str, table: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "vision_speed")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder with cifar-10-batches-py")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=20, help="iterations per round; a quarter of that for connections")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="parts to measure (default: all except depths)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
     parser.add_argument("--batch-size", type=int, default=BATCH, help="batch size for depths (default: %(default)s)")
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/vision_speed.jsonl"))
     args = parser.parse_args()
     if args.only is None:
         args.only = PARTS[:3]

@@ -9,16 +9,14 @@ sentence or image. Prints a table and appends one JSON line to study/results/ben
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
-from measuring.record import append_record
+from measuring.record import append_record, benchmark_parser
+from measuring.rounds import median_min_max
 
 from rskip.zoo.registry import read_registry
 
@@ -51,9 +49,8 @@ def measure(name: str, task: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__, "zoo_load")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/zoo_load.jsonl"))
     args = parser.parse_args()
     models = read_registry()
     times = [{name: measure(name, entry.task) for name, entry in models.items()} for _ in range(args.rounds)]
@@ -61,7 +58,7 @@ def main() -> None:
     print("| model | loaded, s (min to max) | first answer, s (min to max) |\n|---|---|---|")
     for name in models:
         columns = list(zip(*(each[name] for each in times), strict=True))
-        summaries = [[round(f(seconds), 2) for f in (statistics.median, min, max)] for seconds in columns]
+        summaries = [median_min_max(seconds) for seconds in columns]
         found[name] = dict(zip(("loaded", "answered"), summaries, strict=True))
         print(f"| `{name}` | {' | '.join('{:.2f} ({:.2f} to {:.2f})'.format(*each) for each in summaries)} |")
     append_record(args.output, "zoo_load", {"rounds": args.rounds, "seconds": found})

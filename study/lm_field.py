@@ -31,6 +31,17 @@ SEEDS = 3  # minimum number of seeds of a test
 TOO_FEW = "too few seeds"
 WINS_AT = "l4"  # the depth whose comparisons can be won
 PREFIX = f"{RECIPE}."
+_LOSS = "Loss: mean nats per character on the second half of the validation text"
+_WELCH = (
+    f"Welch's t-test. The {CONFIDENCE:.0%} intervals are uncorrected. p has Holm's correction for all comparisons of "
+    "its column."
+)
+_LEGEND = (
+    f"{_LOSS} [{CONFIDENCE:.0%} interval], with 4 layers at the rate that is better on the first half; * has run at "
+    "one rate only. Time: training time relative to {0}, from the times per update in costs.md. Lowest loss first, "
+    f"after the baseline. Differences from {{0}}: {_WELCH} A win, with 4 layers only, is significant and at least "
+    f"{MARGIN:g} lower in both."
+)
 
 
 class Welch(Struct, frozen=True, kw_only=True):
@@ -214,25 +225,9 @@ class LanguageModelField:
                 ]
             )
         missing = [self.title(each) for each in self.families.values() if not each.records]
-        is_won = f"A win is significant and at least {MARGIN:g} lower in both."
-        rule = is_won if self.depth == WINS_AT else "These tests don't count as wins."
-        chosen = ", at the rate that is better on the first half" if self.depth == WINS_AT else ""
-        notes = [
-            f"Loss: mean nats per character on the second half of the validation text [{CONFIDENCE:.0%} interval]"
-            f"{chosen}. Time: training time relative to {self.baseline.connection}, from the times per update in "
-            "costs.md. Lowest loss first, after the baseline.",
-        ]
+        notes = [_LEGEND.format(self.baseline.connection)]
         if missing:
             notes.append(f"No run record yet: {'; '.join(missing)}.")
-        if any(map(self._ran_partly, self.families.values())):
-            notes.append("* has run at one learning rate only.")
-        if updates or times:
-            notes.insert(
-                1,
-                f"Differences from {self.baseline.connection}: Welch's t-test. The {CONFIDENCE:.0%} intervals are "
-                f"uncorrected. p has Holm's correction for {_comparisons(updates)} at equal updates and for "
-                f"{len(times)} at equal time. {rule}",
-            )
         wins = [row[0] for row in rows if row[-1] == "win"]
         if updates and self.depth == WINS_AT:
             few = sum(row[-1] == TOO_FEW for row in rows)
@@ -299,20 +294,14 @@ class HigherRates(LanguageModelField):
             if verdict == "win":
                 bold.append((at, len(rows[-1]) - 1))
         notes = [
-            "Loss: mean nats per character on the second half of the validation text. Bold: the rate with the lowest "
-            "mean loss on the first half.",
-            f"Difference from {self.baseline.connection}, each at its bold rate: Welch's t-test. The "
-            f"{CONFIDENCE:.0%} intervals are uncorrected. p has Holm's correction for {_comparisons(tests)}.",
+            f"{_LOSS}. Bold: the rate with the lowest mean loss on the first half. Difference from "
+            f"{self.baseline.connection}, each at its bold rate: {_WELCH}"
         ]
         return Table(
             name=f"{PREFIX}{RATES}", title=RATES,
             headings=["connection", *(f"loss, {rate}" for rate in self.rates), "seeds", "difference", "result"],
-            rows=rows, notes=notes if tests else notes[:1], bold=bold,
+            rows=rows, notes=notes, bold=bold,
         )  # fmt: skip
-
-
-def _comparisons(tests: Mapping[str, Welch]) -> str:
-    return f"{len(tests)} comparison{'' if len(tests) == 1 else 's'}"
 
 
 def _mean_loss(records: Sequence[Record]) -> str:

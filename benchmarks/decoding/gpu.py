@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from measuring.rounds import ratios, report, take_turns
+
 from decoding.processes import SystemProcess
-from decoding.rounds import ratios, report, take_turns
 from decoding.speed import median_min_max, our_name
 from decoding.systems import Tokens
 from decoding.workloads import RECURSIVE, STOCK, Workload

@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from measuring.rounds import report, take_turns
+
 from decoding.processes import SystemProcess
-from decoding.rounds import report, take_turns
 from decoding.speed import CT2
 from decoding.systems import Tokens
 from decoding.workloads import RECURSIVE, STOCK, Workload

@@ -27,8 +27,9 @@ _SIZES = (256, 1024, 4, 3)
 
 def measure_memory(folder: Path, points: Sequence[tuple[int, int]], threads: int) -> list[dict[str, Any]]:
     """Peak memory of every system at every point. `folder` is for CTranslate2's model."""
+    from measuring.rounds import report
+
     from decoding.random_text import random_dictionary
-    from decoding.rounds import report
     from decoding.speed import write_ours
     from decoding.workloads import STOCK, random_model
     from rskip.translation.ctranslate2_model import write_ctranslate2

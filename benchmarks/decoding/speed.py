@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from measuring.rounds import Times, median_min_max, ratios, report, take_turns
+
 from decoding.processes import SystemProcess
-from decoding.rounds import Times, ratios, report, take_turns
 from decoding.systems import Tokens
 from decoding.workloads import RECURSIVE, STOCK, Workload
 from rskip.cpu.linear import largest_int8_weight
@@ -129,11 +130,6 @@ def wanted_ratios(times: Times, bleu: dict[str, float | None]) -> dict[str, Any]
         "ratio_best_to_ct2_int8": median_min_max(ratios(times, CT2_INT8, best))[0],
         "best": best,
     }
-
-
-def median_min_max(values: list[float]) -> list[float]:
-    """Median, minimum and maximum."""
-    return [round(each, 2) for each in (statistics.median(values), min(values), max(values))]
 
 
 def print_speed(result: dict[str, Any]) -> None:

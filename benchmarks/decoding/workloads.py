@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from measuring.multi30k import multi30k
 
 from decoding.random_text import VOCABULARY, random_dictionary, random_sentences
 from decoding.systems import Search, Tokens
 from rskip.checkpoint import build_transformer, read_checkpoint
-from rskip.corpora import find_corpus
-from rskip.corpora.fetch import fetch
-from rskip.corpora.formats import read_sentences
 from rskip.text import Dictionary, Tokenizer
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation.metrics import score
@@ -49,12 +47,7 @@ def trained(mirror: str | None, *, sentences: int | None) -> Workload:
     :param mirror: folder or address of the corpus' files; None: its publisher.
     """
     folder = CHECKPOINTS / "multi30k_en_de/1xskip_ln"
-    corpus = find_corpus("multi30k-en-de")
-    files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=mirror)
-    sides = corpus.splits["test"][0].sides
-    texts = {
-        each: list(read_sentences(files[sides[each].file].path))[:sentences] for each in (corpus.source, corpus.target)
-    }
+    texts = {language: lines[:sentences] for language, lines in multi30k("test", mirror).items()}
     tokenizer = Tokenizer.load(folder)
     source, target = tokenizer.source, tokenizer.target
 
@@ -64,7 +57,7 @@ def trained(mirror: str | None, *, sentences: int | None) -> Workload:
 
     def bleu(hypotheses: list[Tokens]) -> float:
         decoded = [tokenizer.decode(tokens) for tokens in hypotheses]
-        return round(score(decoded, texts[corpus.target])["sacrebleu"].value, 2)
+        return round(score(decoded, texts["de"])["sacrebleu"].value, 2)
 
     return Workload(
         name="Multi30k EN-DE, trained, 128/256/4, 4+4 layers",
@@ -74,7 +67,7 @@ def trained(mirror: str | None, *, sentences: int | None) -> Workload:
         },
         source=source,
         target=target,
-        sentences=[tokenizer.encode(sentence) for sentence in texts[corpus.source]],
+        sentences=[tokenizer.encode(sentence) for sentence in texts["en"]],
         search=Search(beam=4),
         batch_size=64,
         latency_sentences_per_round=20,

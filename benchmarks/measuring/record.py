@@ -1,7 +1,8 @@
-"""Appends a benchmark's result to its file in study/results/benchmarks/."""
+"""A benchmark's arguments, and its result as a line of its file in study/results/benchmarks/."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,6 +13,15 @@ import torch
 from rskip.cpu import find_library
 from rskip.machine.device import multiplies_bfloat16, multiplies_bfloat16_in_tiles
 from rskip.machine.environment import describe_environment
+
+RESULTS = Path(__file__).parents[2] / "study" / "results" / "benchmarks"
+
+
+def benchmark_parser(description: str | None, name: str) -> argparse.ArgumentParser:
+    """A parser whose --output is the file of the benchmark."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=RESULTS / f"{name}.jsonl")
+    return parser
 
 
 def append_record(path: Path, benchmark: str, values: dict[str, Any]) -> dict[str, Any]:

@@ -411,7 +411,7 @@ class TrainingRun(Generic[Point]):
 
         :raises Diverged: on all ranks: the model's outputs for the evaluation are not finite.
         """
-        means = [each / self._count for each in self.ranks.sum(self._sums).tolist()]
+        means = self.means()
         rate = self._count / (time.monotonic() - self._point_began)
         finite = True
         with self.ranks.together():
@@ -426,6 +426,14 @@ class TrainingRun(Generic[Point]):
                         self._track(self.points[-1])
         if not self.ranks.min(torch.tensor(int(finite))):
             raise self._diverged(f"the {self.evaluated_on} loss")
+        self.begin_point()
+
+    def means(self) -> list[float]:
+        """The means of `losses` over the examples of all ranks since the last point."""
+        return [each / self._count for each in self.ranks.sum(self._sums).tolist()]
+
+    def begin_point(self) -> None:
+        """Begins the means anew."""
         self._sums.zero_()
         self._count = 0
         self._point_began = time.monotonic()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 Times = dict[str, list[float]]
 _REST = 0.3  # seconds in which the previous system's threads stop busy waiting
@@ -24,6 +25,11 @@ def take_turns(systems: Mapping[str, Callable[[], float]], rounds: int, *, repor
 def ratios(times: Times, slower: str, faster: str) -> list[float]:
     """The speed of `faster` relative to `slower`, in each round."""
     return [one / other for one, other in zip(times[slower], times[faster], strict=True)]
+
+
+def median_min_max(values: Sequence[float], digits: int = 2) -> list[float]:
+    """Median, minimum and maximum."""
+    return [round(each, digits) for each in (statistics.median(values), min(values), max(values))]
 
 
 def report(text: str) -> None:
