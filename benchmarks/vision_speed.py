@@ -20,11 +20,13 @@ FOLDER contains cifar-10-batches-py. Without it only connections and depths are 
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,49 +176,46 @@ def depths(
     if device.type == "cuda":
         ways |= {"compile": {"compile": True}}
     found = []
-    for depth in DEPTHS:
-        for connection in DEPTHS_CONNECTIONS:
-            for precision in precisions:
-                for way, settings in ways.items():
-                    compiled = (DEPTHS[0], precisions[-1])  # compiling 110 layers takes minutes
-                    if "compile" in settings and ((depth, precision) != compiled or connection == "2rskip+ln"):
-                        continue
-                    if device.type == "cuda":
-                        torch.cuda.reset_peak_memory_stats(device)
-                    torch.compiler.reset()
-                    row: dict[str, Any] = {"depth": depth, "connection": connection, "precision": precision, "way": way}
-                    try:
-                        step = our_loop(
-                            None, device, folder, batch_size=batch_size, depth=depth, connection=connection,
-                            precision=precision, iterations=390, **settings,  # no last batch: compiles once
-                        )  # fmt: skip
-                        times = measure({way: step}, device, rounds=rounds, steps=steps)[way]
-                    except Exception as error:  # a failure on this GPU is a result too
-                        row["error"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-                    else:
-                        milliseconds = [1000 * each / steps for each in times]
-                        row["ms"] = median_min_max(milliseconds, 3)
-                        row["images_per_second"] = round(1000 * batch_size / statistics.median(milliseconds), 1)
-                        if device.type == "cuda":
-                            row["peak_MiB"] = round(torch.cuda.max_memory_allocated(device) / 2**20)
-                    found.append(row)
-                    print(json.dumps(row), flush=True)
+    for depth, connection, precision, way in itertools.product(DEPTHS, DEPTHS_CONNECTIONS, precisions, ways):
+        compiled = (DEPTHS[0], precisions[-1])  # compiling 110 layers takes minutes
+        if way == "compile" and ((depth, precision) != compiled or connection == "2rskip+ln"):
+            continue
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        torch.compiler.reset()
+        row: dict[str, Any] = {"depth": depth, "connection": connection, "precision": precision, "way": way}
+        try:
+            step = our_loop(
+                None, device, folder, batch_size=batch_size, depth=depth, connection=connection, precision=precision,
+                iterations=390, **ways[way],  # no last batch: compiles once
+            )  # fmt: skip
+            times = measure({way: step}, device, rounds=rounds, steps=steps)[way]
+        except Exception as error:  # a failure on this GPU is a result too
+            row["error"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        else:
+            milliseconds = [1000 * each / steps for each in times]
+            row["ms"] = median_min_max(milliseconds, 3)
+            row["images_per_second"] = round(1000 * batch_size / statistics.median(milliseconds), 1)
+            if device.type == "cuda":
+                row["peak_MiB"] = round(torch.cuda.max_memory_allocated(device) / 2**20)
+        found.append(row)
+        print(json.dumps(row), flush=True)
     return found
 
 
-def rows(times: dict[str, list[float]], baseline: str, images: int) -> list[dict[str, Any]]:
-    """Images per second, and their ratio to the baseline's. `images` is the number of images per round."""
+def compared(
+    systems: Mapping[str, Step], args: argparse.Namespace, plain: Sequence[str], title: str, *, steps: int, images: int
+) -> dict[str, Any]:
+    """Images per second, and their ratio to the fastest of `plain`. `images` is the number of images per round."""
+    times = measure(systems, args.device, rounds=args.rounds, steps=steps)
+    baseline = min(plain, key=lambda name: statistics.median(times[name]))
     found = []
+    print(f"\n| {title.format(baseline)} | images/s | ratio (min to max) |\n|---|---|---|")
     for name, seconds in times.items():
         rate, ratio = images / statistics.median(seconds), median_min_max(ratios(times, baseline, name), 3)
         found.append({"system": name, "images_per_second": round(rate, 1), "ratio": ratio})
-    return found
-
-
-def show(title: str, table: list[dict[str, Any]]) -> None:
-    print(f"\n| {title} | images/s | ratio (min to max) |\n|---|---|---|")
-    for row in table:
-        print("| {} | {} | {:.2f} ({:.2f} to {:.2f}) |".format(row["system"], row["images_per_second"], *row["ratio"]))
+        print("| {} | {} | {:.2f} ({:.2f} to {:.2f}) |".format(name, round(rate, 1), *ratio))
+    return {"baseline": baseline, "rows": found}
 
 
 def main() -> None:
@@ -251,15 +250,10 @@ def main() -> None:
                 for precision in precisions
                 for name, settings in variants.items()
             }
-            times = measure({**plain, **ours}, args.device, rounds=args.rounds, steps=args.steps)
-            fastest = min(plain, key=lambda name: statistics.median(times[name]))
-            values["speed"] = {
-                "baseline": fastest,
-                "default": best,
-                "rows": rows(times, fastest, BATCH * args.steps),
-            }
-            show(f"× {fastest}, float32", values["speed"]["rows"])
-            print(f"\nthe default here: {values['speed']['default']}")
+            images = BATCH * args.steps
+            found = compared({**plain, **ours}, args, [*plain], "× {}, float32", steps=args.steps, images=images)
+            values["speed"] = {"default": best, **found}
+            print(f"\nthe default here: {best}")
         if "evaluation" in args.only:
             count = min(10_000, max(1, BATCH * args.steps // TEST_BATCH) * TEST_BATCH)
             evaluations = {
@@ -271,15 +265,9 @@ def main() -> None:
             }
             errors = {name: each() for name, each in evaluations.items()}
             assert len({number for name, number in errors.items() if "bfloat16" not in name}) == 1, errors
-            times = measure(evaluations, args.device, rounds=args.rounds, steps=1)
-            fastest = min(list(evaluations)[:2], key=lambda name: statistics.median(times[name]))
-            values["evaluation"] = {
-                "baseline": fastest,
-                "images": count,
-                "errors": errors,
-                "rows": rows(times, fastest, count),
-            }
-            show(f"evaluation, × {fastest}, float32", values["evaluation"]["rows"])
+            title = "evaluation, × {}, float32"
+            found = compared(evaluations, args, [*evaluations][:2], title, steps=1, images=count)
+            values["evaluation"] = {"images": count, "errors": errors, **found}
         if "connections" in args.only:
             values["connections"] = {}
             for precision in precisions:
@@ -288,9 +276,9 @@ def main() -> None:
                     for spec in CONNECTIONS
                 }
                 steps = max(1, args.steps // 4)
-                times = measure(systems, args.device, rounds=args.rounds, steps=steps)
-                values["connections"][precision] = rows(times, CONNECTIONS[0], BATCH * steps)
-                show(f"{precision}, × 1xskip", values["connections"][precision])
+                title, images = f"{precision}, × {{}}", BATCH * steps
+                found = compared(systems, args, CONNECTIONS[:1], title, steps=steps, images=images)
+                values["connections"][precision] = found["rows"]
         if "depths" in args.only:
             values["depths"] = depths(
                 args.device, folder, precisions=precisions, batch_size=args.batch_size, rounds=args.rounds,

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,22 @@ def test_packages_import_only_from_their_floor_or_below():
     modules = sorted(path for path in (ROOT / "rskip").rglob("*.py") if path != ROOT / "rskip" / "__init__.py")
     assert len(modules) > 100
     assert [f"{path.relative_to(ROOT)} imports {broken}" for path in modules for broken in broken_rules(path)] == []
+
+
+def test_no_files_import_each_other_in_a_circle():
+    paths = (path for top in ("rskip", "fairseq_compat", "study", "benchmarks") for path in (ROOT / top).rglob("*.py"))
+    named = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path for path in paths}
+    files = {name.removesuffix(".__init__").removeprefix("benchmarks."): path for name, path in named.items()}
+    graph = {
+        name: {
+            module
+            for imported, top_level in imports(path)
+            for module in (imported if imported in files else imported.rpartition(".")[0],)
+            if top_level and module in files and module != name
+        }
+        for name, path in files.items()
+    }
+    TopologicalSorter(graph).prepare()  # CycleError names the files
 
 
 def test_fairseq_compat_knows_nothing_of_rskip():
