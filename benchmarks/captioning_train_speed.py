@@ -18,8 +18,8 @@ from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
+from measuring.fairseq_training import FAIRSEQ_LOSS, OUR_LOSS, System, make_dictionary, time_steps
 from measuring.record import append_record, benchmark_parser
-from train_speed import FAIRSEQ_LOSS, OUR_LOSS, System, time_steps
 
 import rskip.fairseq_plugin  # noqa: F401
 from rskip.captioning.captions import CaptionedImage
@@ -78,9 +78,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=16)
     args = parser.parse_args()
 
-    dictionary = Dictionary()
-    for index in range(VOCABULARY - len(dictionary)):
-        dictionary.add_symbol(f"word{index}")
+    dictionary = make_dictionary(VOCABULARY)
     draw = np.random.default_rng(1)
     images = []
     for number, captions in enumerate(draw.integers(0, 1_000, (args.images, 5, WORDS))):

@@ -91,23 +91,23 @@ def search_step() -> list[Row]:
 
 def update() -> list[Row]:
     """An update with fairseq's trainer: 6 + 6 layers in training mode. They are narrow, so bytes are meaningless."""
-    import train_speed  # only this part imports fairseq
-    from fairseq.optim import OPTIMIZER_REGISTRY
+    from fairseq.optim import OPTIMIZER_REGISTRY  # only this part imports fairseq
+    from measuring import fairseq_training
 
     narrow = ("embed-dim=32", "ffn-embed-dim=64", "attention-heads=2")
     sizes = [f"--{side}-{size}" for side in ("encoder", "decoder") for size in narrow]
-    workload = replace(train_speed.GPU, vocabulary=400, flags=[*sizes, "--dropout", "0.1"])
-    dictionary = train_speed.make_dictionary(workload.vocabulary)
-    batches = train_speed.make_batches(1, 128, dictionary, (8,))
+    workload = replace(fairseq_training.GPU, vocabulary=400, flags=[*sizes, "--dropout", "0.1"])
+    dictionary = fairseq_training.make_dictionary(workload.vocabulary)
+    batches = fairseq_training.make_batches(1, 128, dictionary, (8,))
     rows = []
     for system in workload.systems:
         if system.optimizer not in OPTIMIZER_REGISTRY:  # in an older rskip
             system = replace(system, optimizer="adam")
         with emulated_cuda() as counts:
-            trainer = train_speed.build_trainer(system, workload, dictionary)
-            train_speed.take_steps(trainer, batches)
+            trainer = fairseq_training.build_trainer(system, workload, dictionary)
+            fairseq_training.take_steps(trainer, batches)
             counts.clear()
-            train_speed.take_steps(trainer, batches)
+            fairseq_training.take_steps(trainer, batches)
             rows.append(row(counts, system=system.name))
             del rows[-1]["gigabytes"]
     return rows

@@ -23,12 +23,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from connection_cost import kept_bytes
 from measuring.pairs import seconds
 from measuring.record import append_record, benchmark_parser
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from rskip.comparison.plan import kept_bytes
 from rskip.connections import stream_kernels
 from rskip.nn import Residuals
 

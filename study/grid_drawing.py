@@ -228,16 +228,16 @@ def _draw_times(figure: Figure, shown: Chart) -> list[Drawn]:
     axes.set_xlabel(word("time_of_training"))
     axes.set_ylabel(fill(word(shown.rows[0]["quantity"]), 2 * _NARROW))
     figure.legend(loc="outside lower center", ncols=len(groups))
-    _name_points(axes, shown.rows)
+    _name_points(figure, axes, shown.rows)
     return drawn
 
 
-def _name_points(axes: Axes, rows: Sequence[Row]) -> None:
+def _name_points(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:
     """Writes the names of the points that no other one beats in both time and value where they cover nothing."""
     from matplotlib.text import Text
     from matplotlib.transforms import Bbox
 
-    axes.figure.draw_without_rendering()  # for the places of points
+    figure.draw_without_rendering()  # for the places of points
     taken = [Bbox.from_extents(x - 3, y - 3, x + 3, y + 3) for x, y in axes.transData.transform(
         [(row["time"], row["value"]) for row in rows]
     )]  # fmt: skip

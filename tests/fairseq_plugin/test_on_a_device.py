@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 import torch
-import train_speed
-from train_speed import FAIRSEQ_LOSS, OUR_LOSS, System
+from measuring import fairseq_training
+from measuring.fairseq_training import FAIRSEQ_LOSS, OUR_LOSS, System
 
 from fairseq_compat.one_line_errors import UsageError
 
@@ -36,15 +36,15 @@ def arithmetic():
 
 
 def workload(*flags):
-    return dataclasses.replace(train_speed.GPU, vocabulary=50, flags=[*SMALL, *flags])
+    return dataclasses.replace(fairseq_training.GPU, vocabulary=50, flags=[*SMALL, *flags])
 
 
 def train(system, setting, updates):
     """The trainer after so many updates on batches with padding, and these batches."""
-    dictionary = train_speed.make_dictionary(setting.vocabulary)
-    batches = train_speed.make_batches(updates, 60, dictionary, (6, 8))
-    trainer = train_speed.build_trainer(system, setting, dictionary, "--clip-norm", "0.5", "--adam-eps", "1e-4")
-    train_speed.take_steps(trainer, batches)
+    dictionary = fairseq_training.make_dictionary(setting.vocabulary)
+    batches = fairseq_training.make_batches(updates, 60, dictionary, (6, 8))
+    trainer = fairseq_training.build_trainer(system, setting, dictionary, "--clip-norm", "0.5", "--adam-eps", "1e-4")
+    fairseq_training.take_steps(trainer, batches)
     return trainer, batches
 
 
@@ -60,7 +60,7 @@ def test_trains_as_with_fairseqs_adam_and_loss(precision, emulated_cuda):
         parameters.append([each.detach().cpu().float() for each in trainer.model.parameters()])
         assert trainer.get_num_updates() == 3
         emulated_cuda.clear()
-        train_speed.take_steps(trainer, batches[:1])
+        fairseq_training.take_steps(trainer, batches[:1])
         calls.append(emulated_cuda.calls.total())
     assert calls[1] < calls[0]
     low = {"bf16": 2**-7, "fp16": 2**-10}.get(precision.split()[-1], 2**-10 if precision == "amp" else 1e-5)
@@ -74,7 +74,7 @@ def test_an_update_of_a_base_transformer_takes_so_many_calls(precision, emulated
     system = System("", "transformer_skip_ln", OUR_LOSS, PRECISIONS[precision], "rskip_adam")
     trainer, batches = train(system, workload("--dropout", "0.1"), 1)
     emulated_cuda.clear()
-    train_speed.take_steps(trainer, batches)
+    fairseq_training.take_steps(trainer, batches)
     assert emulated_cuda.calls.total() <= 900
     waits = {place: count for place, count in emulated_cuda.synchronisations.items() if "transformer/" not in place}
     assert sum(waits.values()) == 2  # for the gradient's norm, and for the log
@@ -93,12 +93,12 @@ def test_a_batch_too_large_is_named_and_training_goes_on(small_trainer, emulated
     before = [each.detach().clone() for each in trainer.model.parameters()]
     with monkeypatch.context() as patch, caplog.at_level("WARNING"):
         patch.setattr(trainer.model.encoder, "forward", lambda *_, **__: too_large())
-        train_speed.take_steps(trainer, batches)
+        fairseq_training.take_steps(trainer, batches)
     expected = "out of memory on a batch of 10 sentences of up to 6 source and 6 target tokens: lower --max-tokens or "
     assert expected + "--batch-size, and raise --update-freq by as much" in caplog.messages
     assert trainer.get_num_updates() == 1
     assert all(torch.equal(*pair) for pair in zip(before, trainer.model.parameters(), strict=True))
-    train_speed.take_steps(trainer, batches)
+    fairseq_training.take_steps(trainer, batches)
     assert trainer.get_num_updates() == 2
 
 

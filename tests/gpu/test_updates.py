@@ -32,22 +32,22 @@ def test_the_loss_is_that_of_float64(dtype):
 )
 def test_trains_as_with_fairseqs_adam_and_loss(flags):
     pytest.importorskip("fairseq", reason="needs fairseq: run `rskip setup-fairseq`")
-    import train_speed
-    from train_speed import FAIRSEQ_LOSS, OUR_LOSS, System
+    from measuring import fairseq_training
+    from measuring.fairseq_training import FAIRSEQ_LOSS, OUR_LOSS, System
 
     sizes = [
         f"--{side}-{name}={value}"
         for side in ("encoder", "decoder")
         for name, value in (("embed-dim", 64), ("ffn-embed-dim", 128), ("attention-heads", 4), ("layers", 2))
     ]
-    workload = dataclasses.replace(train_speed.GPU, vocabulary=500, flags=[*sizes, "--dropout", "0"])
-    dictionary = train_speed.make_dictionary(500)
-    batches = train_speed.make_batches(8, 600, dictionary, (6, 8, 10))
+    workload = dataclasses.replace(fairseq_training.GPU, vocabulary=500, flags=[*sizes, "--dropout", "0"])
+    dictionary = fairseq_training.make_dictionary(500)
+    batches = fairseq_training.make_batches(8, 600, dictionary, (6, 8, 10))
     parameters = []
     for loss, optimizer in ((FAIRSEQ_LOSS, "adam"), (OUR_LOSS, "rskip_adam")):
         system = System("", "transformer_rskip_ln", loss, flags, optimizer)
-        trainer = train_speed.build_trainer(system, workload, dictionary, "--clip-norm", "1", "--adam-eps", "1e-4")
-        train_speed.take_steps(trainer, batches)
+        trainer = fairseq_training.build_trainer(system, workload, dictionary, "--clip-norm", "1", "--adam-eps", "1e-4")
+        fairseq_training.take_steps(trainer, batches)
         trainer.model.eval()  # float32 products are exact again
         parameters.append([each.detach().cpu().float() for each in trainer.model.parameters()])
     low = torch.finfo(torch.bfloat16 if "bf16" in "".join(flags) else torch.float16).eps if flags else 1e-3
