@@ -15,10 +15,9 @@ from torch import Tensor
 from rskip.captioning.backbones import Backbone, backbone_of
 from rskip.captioning.captions import DICTIONARY
 from rskip.captioning.features import Features
-from rskip.captioning.model import CaptioningTransformer, batch_features
+from rskip.captioning.model import CaptioningTransformer, batch_features, search_captions
 from rskip.captioning.model_file import load_captioning_model, load_words, read_captioning_checkpoint
 from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
-from rskip.captioning.search import search_captions
 from rskip.checkpoint.config_file import WEIGHTS, checkpoint_sha256
 from rskip.cpu import CpuTransformer, for_inference
 from rskip.files.images import read_image

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from rskip.captioning.config import CaptioningConfig
 from rskip.extras import extra
+from rskip.generation import Hypothesis, SearchOptions, SpecialTokens, find_search
+from rskip.text import Dictionary
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.dropout import Dropout
 from rskip.transformer.embedding import build_token_embedding
@@ -22,7 +24,9 @@ with extra("captioning"):
 
 if TYPE_CHECKING:
     from rskip.captioning.features import Features
+    from rskip.cpu import CpuTransformer
 
+_WORDS = SpecialTokens.of(Dictionary)
 _FIRST_GRID = 32  # initial rows and columns of the table of positions
 
 
@@ -126,3 +130,26 @@ def batch_features(features: Sequence[Features]) -> tuple[Tensor, Tensor, Tensor
     padding = torch.arange(longest) >= counts[:, None]
     grids = None if features[0].grid is None else torch.tensor([each.grid for each in features])
     return torch.from_numpy(batch), padding, grids
+
+
+def search_captions(
+    model: CaptioningTransformer | CpuTransformer,
+    features: Tensor,
+    padding: Tensor,
+    grids: Tensor | None,
+    options: SearchOptions,
+    special: SpecialTokens = _WORDS,
+) -> list[list[Hypothesis]]:
+    """The best hypotheses of each image, the best first, on the device of the model.
+
+    :param features, padding, grids: the result of `batch_features`.
+    :param special: special tokens; by default those of `rskip.text.Dictionary`.
+    """
+    if not len(padding):
+        return []
+    device = model.device
+    padding = padding.to(device)
+    with torch.no_grad():
+        memory = model.encode(features.to(device), padding, None if grids is None else grids.to(device))
+    search = find_search(device)
+    return search(model, memory, options, source_lengths=(~padding).sum(1), special=special)

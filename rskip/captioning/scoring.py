@@ -1,31 +1,38 @@
-"""Scores a captioning run: captions the images of a split from their features, and scores the captions."""
+"""Scores a captioning run: captions the images of a split from their features, and scores them. Publishes its model."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 
 from rskip.captioning.captions import DICTIONARY, CaptionedImage, read_split
-from rskip.captioning.data import data_folder, describe_data, feature_store
+from rskip.captioning.data import data_folder, describe_data, ensure_data, ensure_features, feature_store
 from rskip.captioning.features import open_features
 from rskip.captioning.metrics import CaptionScores, score_captions
-from rskip.captioning.model import batch_features
-from rskip.captioning.model_file import read_captioning_checkpoint
+from rskip.captioning.model import batch_features, search_captions
+from rskip.captioning.model_file import export_captioning_model, load_captioning_model, read_captioning_checkpoint
 from rskip.captioning.recipe import CaptioningSettings
-from rskip.captioning.search import search_captions
 from rskip.captioning.training import read_log, scored_file, trainings_of
+from rskip.checkpoint.config_file import WEIGHTS, read_config
+from rskip.connections import parse_connection
+from rskip.corpora import find_caption_corpus
 from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
+from rskip.records import Record
+from rskip.tasks.fairseq.recipe import paper_of
 from rskip.tasks.fairseq.training import profiled_weights
 from rskip.tasks.run import Run
-from rskip.tasks.task import Outcome
+from rskip.tasks.task import ModelDescription, Outcome
 from rskip.text import Dictionary
 
 DECIMALS = 4
 _AT_ONCE = 64  # images per batch of the search
+_SIZED = re.compile(r"captioning_transformer_\w+?(?:_(?P<size>tiny|small))?")
 
 
 def score(run: Run[CaptioningSettings]) -> Outcome:
@@ -55,7 +62,7 @@ def _outcome(run: Run[CaptioningSettings], scores: CaptionScores | None) -> Outc
         curve += [{**epoch.as_dict(), **({"stage": stage} if len(logs) > 1 else {})} for epoch in log.curve]
     figures, signatures = {}, {}
     if scores is not None:
-        figures = caption_figures(scores)
+        figures = _figures(scores)
         valid = [epoch.more["valid_cider"] for epoch in last.curve if "valid_cider" in epoch.more]
         if valid:
             figures["valid_cider"] = 100 * (max(valid) if run.settings.checkpoint == "best" else valid[-1])
@@ -81,7 +88,7 @@ def _outcome(run: Run[CaptioningSettings], scores: CaptionScores | None) -> Outc
     )
 
 
-def caption_figures(scores: CaptionScores) -> dict[str, float]:
+def _figures(scores: CaptionScores) -> dict[str, float]:
     """The available scores times 100, by their names in run records."""
     found = {
         "cider": scores.cider,
@@ -161,3 +168,42 @@ class _Captioned(msgspec.Struct, frozen=True, kw_only=True):
 def _read_captions(path: Path) -> dict[str, str]:
     lines = read_state_lines(path, _Captioned, advice="delete it to caption the images again", finished=True)
     return {line.image: line.caption for line, _ in lines}
+
+
+def export_weights(run: Run[CaptioningSettings], record: Record, folder: Path) -> dict[str, Any]:
+    """Writes model.safetensors (in float16), config.json and dict.txt.
+
+    :returns: CIDEr of the exported weights.
+    """
+    data = ensure_data(run)
+    ensure_features(run)
+    export_captioning_model(scored_file(run), data / DICTIONARY, folder, dtype=torch.float16)
+    model, dictionary = load_captioning_model(folder, "cuda" if run.gpus else "cpu")
+    figures = _figures(score_split(run, caption_split(run, model, dictionary)))
+    return {"cider": round(figures["cider"], DECIMALS)}
+
+
+def describe(folder: Path, record: Record) -> ModelDescription:
+    """Describes the model in a published folder, from its config.json and the corpus of its run record."""
+    path = folder / WEIGHTS
+    model = read_config(path)["model"]
+    encoder, decoder = model["encoder_connection"], model["decoder_connection"]
+    if encoder != decoder:
+        raise ValueError(
+            f"{path}: its encoder has the connection {encoder}, its decoder {decoder}, but a model's name has only "
+            "one: load it from its folder"
+        )
+    corpus, split = find_caption_corpus(record.config["corpus"]), record.config["evaluate"]["split"]
+    arch = str(record.config["train"]["arch"])
+    sized = _SIZED.fullmatch(arch)
+    images, upstream = record.data["images"], record.data["upstream"]
+    few = f" ({images['train']:,} of {upstream['train']:,} training images)" if images != upstream else ""
+    return ModelDescription(
+        architecture=f"captioning_transformer_{(sized and sized['size']) or 'base'}",
+        connection=encoder,
+        dataset=corpus.name,
+        measured_on=f"{corpus.name}{f' ({images[split]:,} images)' if images != upstream else ''}",
+        split=split,
+        data_terms=f"{corpus.licence}; source: {corpus.citation}, {corpus.homepage}{few}",
+        paper=paper_of(parse_connection(encoder)),
+    )

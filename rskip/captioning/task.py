@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _work() -> Work[CaptioningSettings]:
-    from rskip.captioning import publishing, scoring, training
+    from rskip.captioning import scoring, training
     from rskip.captioning.recipe import CaptioningSettings
 
     return Work(
@@ -29,8 +29,8 @@ def _work() -> Work[CaptioningSettings]:
         artifacts=scoring.artifacts,
         choose=choose,
         architecture_changes=architecture_changes,
-        export_weights=publishing.export_weights,
-        describe=publishing.describe,
+        export_weights=scoring.export_weights,
+        describe=scoring.describe,
     )
 
 

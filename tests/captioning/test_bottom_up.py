@@ -70,7 +70,7 @@ def test_what_holds_no_such_features_is_refused(tmp_path):
     (tmp_path / "empty.tsv").write_text("")
     (tmp_path / "folder").mkdir()
     for name, words in (("words.tsv", "1 fields, expected 6"), ("empty.tsv", "it is empty"), ("folder", "it is empty")):
-        with pytest.raises(ValueError, match=f"{name}: not bottom-up features: {words}"):
+        with pytest.raises(ValueError, match=f"{name}: not bottom-up features: .*{words}"):
             store_bottom_up(tmp_path / name, tmp_path / "store")
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
         store_bottom_up(tmp_path / "none", tmp_path / "store")

@@ -20,8 +20,7 @@ from fairseq_compat.one_line_errors import UsageError
 from rskip.captioning.captions import DICTIONARY, CaptionedImage, read_split
 from rskip.captioning.cider import CiderD
 from rskip.captioning.features import ConstantFeatures, FeatureStore, open_features
-from rskip.captioning.model import batch_features
-from rskip.captioning.search import search_captions
+from rskip.captioning.model import batch_features, search_captions
 from rskip.fairseq_plugin.generator import Transformers
 from rskip.fairseq_plugin.usage_errors import usage_errors
 from rskip.generation import Hypothesis, SearchOptions, SpecialTokens
