@@ -203,11 +203,9 @@ def ratio_statistics(pairs: Lengths) -> Statistics:
 def vocabulary_statistics(dictionary: Dictionary, frequencies: Integers | None) -> Statistics:
     """Statistics of a dictionary and its use in train. Those of train are None without train.
 
-    - size: all tokens, which is the number of rows of the embedding
-    - padding: tokens that only fill the dictionary up to a round size
-    - used: other tokens that occur, without special ones
-    - once: tokens that occur once
-    - coverage: number of most frequent types that make up this percentage of the known tokens
+    "size" counts all tokens, "padding" those that only fill the dictionary up to a round size, "used" the others that
+    occur, without special ones, and "once" those that occur once. "coverage" is the number of the most frequent types
+    that make up this percentage of the known tokens.
 
     :param frequencies: descending counts of the types in train.
     """

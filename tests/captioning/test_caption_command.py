@@ -128,18 +128,11 @@ def test_attention_and_a_sheet_are_drawn(caption, expected, pictures, tmp_path):
     assert caption(pictures / "a.png", pictures / "more", *options)[::2] == (0, "")
     drawn = sorted(path.name for path in (tmp_path / "looked").iterdir())
     assert drawn == ["a-2.png", "a.png"]
+    files = attention_files([Path(each) for each in ("a/x.jpg", "b/x.jpg", "a/x-2.jpg", "X.bmp")], Path("f"))
+    assert [path.name for path in files] == ["x.png", "x-3.png", "x-2.png", "X-4.png"]
     for path in (sheet, *(tmp_path / "looked" / name for name in drawn)):
         with Image.open(path) as image:
             assert image.width > 250 and len(image.convert("RGB").getcolors(1 << 24)) > 100
-
-
-def test_attention_files_are_as_many_as_pictures():
-    def names(*pictures):
-        return [path.as_posix() for path in attention_files([Path(each) for each in pictures], Path("f"))]
-
-    assert names("a/x.jpg", "b/x.jpg", "a/x-2.jpg") == ["f/x.png", "f/x-3.png", "f/x-2.png"]
-    assert names("x.jpg", "x.png", "x.gif", "X.bmp") == ["f/x.png", "f/x-2.png", "f/x-3.png", "f/X-4.png"]
-    assert names("a/x-2.jpg", "b/x-2.jpg", "x.jpg") == ["f/x-2.png", "f/x-2-2.png", "f/x.png"]
 
 
 def test_no_picture_is_overwritten(caption, pictures, monkeypatch):
@@ -157,28 +150,13 @@ def test_no_picture_is_overwritten(caption, pictures, monkeypatch):
     assert {path: path.read_bytes() for path in pictures.rglob("*.*")} == before
 
 
-def test_a_line_break_in_a_name_breaks_no_line(caption, expected, pictures):
-    text = expected[str(pictures / "a.png")]
-    (pictures / "a.png").rename(pictures / "a\n1.png")
-    (pictures / "more" / "a.png").write_text("words")
-    (pictures / "more" / "a.png").rename(pictures / "more" / "b\n.png")
-    status, out, err = caption(pictures / "a\n1.png", pictures / "more" / "b\n.png")
-    path, caption_text = out.removesuffix("\n").split("\t")
-    assert status == 2 and json.loads(path) == str(pictures / "a\n1.png") and caption_text == text
-    assert len(err.splitlines()) == 2 and err.startswith(f'"{pictures}/more/b\\n.png": not an image')
-    content = json.loads(caption(pictures / "a\n1.png", "--format", "json")[1])
-    assert content["image"] == str(pictures / "a\n1.png")
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["none.jpg"], "none.jpg: No such file"),
         (["pictures", "--resume"], "--resume needs --output"),
         (["pictures", "--output", "o", "--sheet", "s.png"], "--sheet can't be combined with --output"),
-        (["pictures", "--output", "o", "--format", "text"], "--format text can't be combined with --output"),
         (["pictures", "--sheet", "s.jpg"], "expected a file name that ends in .png or .svg"),
-        (["pictures", "--beam", "0"], "--beam is 0"),
         (["pictures", "--batch-size", "0"], "--batch-size is 0"),
         (["pictures", "--model", "multi30k"], "no captioning model in multi30k"),
     ],

@@ -1,6 +1,5 @@
 import math
 import random
-import time
 from collections import Counter
 
 import numpy as np
@@ -55,27 +54,6 @@ def test_one_image_and_references_without_words():
     assert CiderD({"a": [["x"]]}).score(["a", "a"], [["x"], []]).tolist() == [0, 0]  # every word is in all images
     assert CiderD({"a": [[]], "b": [[]]}).score(["a"], [["x"]]).tolist() == [0]
     assert CiderD({"a": [["x"]]}).score([], []).shape == (0,)
-
-
-def test_what_cannot_be_scored():
-    for references in ({"a.jpg": [["a"]], "b.jpg": []}, {}):
-        with pytest.raises(ValueError, match="no reference"):
-            CiderD(references)
-
-
-def test_a_reward_for_20_images_with_5_samples_each_takes_10_ms_at_most():
-    rng = random.Random(2)
-    words = [f"w{number}" for number in range(2000)]
-    references = {f"{number}.jpg": [caption(rng, words) for _ in range(5)] for number in range(1000)}
-    scorer = CiderD(references)
-    names = [name for name in list(references)[:20] for _ in range(5)]
-    samples = [caption(rng, words) for _ in names]
-    seconds = []
-    for _ in range(20):
-        start = time.perf_counter()
-        scorer.score(names, samples)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.010  # 1.4 ms on an idle core
 
 
 def test_it_is_the_scorer_of_coco_caption():

@@ -54,13 +54,6 @@ def pictures(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(pictures, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole")
-    assert write(folder, pictures) == COUNT
-    return (folder / "captions.jsonl").read_bytes()
-
-
-@pytest.fixture(scope="module")
 def interrupted(pictures, tmp_path_factory):
     """A folder with four captions, and a journal of one line of settings and four entries."""
     folder = tmp_path_factory.mktemp("interrupted")
@@ -90,12 +83,3 @@ def test_every_flag_is_recorded_for_resuming_or_changes_no_line(interrupted):
         "--resume would mix lines with and without this flag: record it in `write_captions` of "
         "rskip/captioning/files.py, or list it here if it changes no line"
     )
-
-
-def test_what_did_not_reach_the_disk_is_made_again(pictures, interrupted, whole, tmp_path):
-    folder = tmp_path / "copy"
-    shutil.copytree(interrupted, folder)
-    part = folder / "captions.jsonl.partial"
-    part.write_bytes(part.read_bytes()[:-3])
-    assert write(folder, pictures, resume=True) == 3
-    assert (folder / "captions.jsonl").read_bytes() == whole

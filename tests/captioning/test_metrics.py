@@ -124,10 +124,7 @@ def test_spice_where_its_models_are(tmp_path, monkeypatch):
 def test_what_cannot_be_scored():
     for references, candidates, message in (
         (REFERENCES, {}, "no captions to score"),
-        (REFERENCES, {"c.jpg": "a"}, "1 captions have no references, such as that of c.jpg"),
-        ({"a.jpg": []}, {"a.jpg": "a"}, "1 captions have no references"),
+        ({"a.jpg": []}, {"a.jpg": "a"}, "1 captions have no references, such as that of a.jpg"),
     ):
         with pytest.raises(ValueError, match=message):
             score_captions(references, candidates)
-    with pytest.raises(SettingError, match="tokeniser is 'moses'"):
-        score_captions(REFERENCES, CANDIDATES, tokeniser="moses")

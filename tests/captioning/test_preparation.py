@@ -92,6 +92,9 @@ def test_a_split_without_a_picture_is_refused(flickr8k, tmp_path):
         prepare_captions(flickr8k, tmp_path / "data", mirror=str(tmp_path / "mirror"), images=folder)
     with pytest.raises(FileNotFoundError, match="no folder of images"):
         prepare_captions(flickr8k, tmp_path / "data", mirror=str(tmp_path / "mirror"), images=tmp_path / "none")
+    (tmp_path / "mirror/Flickr_8k.testImages.txt").write_text("e.jpg")
+    with pytest.raises(ValueError, match="test has 1 captioned images, not 2: expected the complete flickr8k"):
+        prepare_captions(flickr8k, tmp_path / "data", mirror=str(tmp_path / "mirror"))
     assert not (tmp_path / "data").exists()
 
 
@@ -109,21 +112,6 @@ def test_the_archive_as_its_publisher_serves_it(flickr8k, tmp_path, file_server)
     changed = dataclasses.replace(flickr8k, texts={**flickr8k.texts, "train": wrong})
     with pytest.raises(ValueError, match="member Flickr_8k.trainImages.txt has the sha256"):
         prepare_captions(changed, tmp_path / "data3", mirror=str(served.parent))
-
-
-def test_texts_that_cannot_be_right(flickr8k, tmp_path):
-    mirror = tmp_path / "mirror"
-    for name, content, message in (
-        ("Flickr_8k.testImages.txt", b"e.jpg", "test has 1 captioned images, not 2: expected the complete flickr8k"),
-        ("Flickr_8k.testImages.txt", b"\xff", "line 1 is not valid UTF-8"),
-    ):
-        path = mirror / name
-        before = path.read_bytes() if path.exists() else None
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=message):
-            prepare_captions(flickr8k, tmp_path / "data", mirror=str(mirror))
-        path.unlink() if before is None else path.write_bytes(before)
-        assert not (tmp_path / "data").exists()
 
 
 def test_karpathys_splits(tmp_path):

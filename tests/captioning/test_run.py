@@ -234,18 +234,6 @@ def test_self_critical_training_begins_with_the_first_ones_best_checkpoint(proje
     assert record.metrics["valid_cider"] == 50  # of the last stage's last epoch
 
 
-def test_each_stage_trains_in_the_precision_that_its_flags_ask_for(project, monkeypatch, capsys):
-    monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: False)
-    assert run("--variants", "rewarded", "--set", "train.bf16=null", "self_critical.bf16=true") == 0
-    first, second = commands()
-    assert "--bf16" not in first and "--bf16" in second
-    assert "the recipe says" not in capsys.readouterr().out
-    (record,) = (read_record(path) for path in project.glob("results/*/*/1.json"))
-    assert record.training["precision"] == {"train": "float32", "self_critical": "bfloat16"}
-    assert record.precision == "float32 (train), bfloat16 (self_critical)"
-    assert main(["report"]) == 0
-
-
 def test_a_picture_that_cannot_be_read_is_left_out_and_told(project, capsys):
     (project / "mirror/images/e.jpg").write_bytes(b"no picture")
     assert run("--variants", "sees") == 0

@@ -19,13 +19,6 @@ SURE = 0.7
 MOST = 0.8
 
 
-def check_languages(languages: tuple[str, str]) -> None:
-    """:raises ValueError: py3langid is not installed or does not know a language."""
-    for language in languages:
-        if not knows_language(language):
-            raise ValueError(f"py3langid does not know the language {language!r}: leave out the language filter")
-
-
 def mismatch(words: Pair, languages: tuple[str, str]) -> bool:
     """Whether a side of the tokenised pair is very probably in a wrong language.
 
@@ -53,7 +46,7 @@ def likely_language(sentences: Iterable[str]) -> str | None:
 
 
 def knows_language(language: str) -> bool:
-    """Whether py3langid knows the language. py3langid must be installed."""
+    """Whether py3langid knows the language. :raises ValueError: py3langid is not installed."""
     return language in _identifier().labels
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection
 
-from rskip.corpora.cleaning.languages import check_languages, mismatch
+from rskip.corpora.cleaning.languages import knows_language, mismatch
 from rskip.corpora.corpus import CleaningOptions, Pair
 from rskip.extras import extra
 from rskip.files.text_lines import is_blank
@@ -62,8 +62,9 @@ class PairCleaner:
         self._sources = frozenset(source for source, _ in self._held_out if source)
         self._targets = frozenset(target for _, target in self._held_out if target)
         self._languages = languages
-        if options.languages:
-            check_languages(languages)
+        for language in languages if options.languages else ():
+            if not knows_language(language):
+                raise ValueError(f"py3langid does not know the language {language!r}: leave out the language filter")
 
     def reason(self, words: Pair) -> str | None:
         """The first of REASONS that applies to the pair; None if it stays. `find_duplicates` finds duplicates.
