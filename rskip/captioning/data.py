@@ -12,7 +12,7 @@ from typing import Any
 from rskip.captioning.backbones import load_backbone
 from rskip.captioning.captions import CaptionedImage, read_split
 from rskip.captioning.extraction import extract_features
-from rskip.captioning.features import INDEX, FeatureStore, open_features
+from rskip.captioning.features import open_features, read_index
 from rskip.captioning.preparation import CaptionOptions, CaptionRecord, find_corpus_images, prepare_captions
 from rskip.captioning.recipe import CONSTANT, CaptioningSettings
 from rskip.corpora import find_caption_corpus
@@ -20,7 +20,6 @@ from rskip.corpora.corpus import SPLITS
 from rskip.corpora.record import describe_made, made_record, read_corpus_record
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
-from rskip.machine.progress import Progress
 from rskip.tasks.fairseq.flags import flags_to_arguments
 from rskip.tasks.run import Run
 
@@ -79,7 +78,8 @@ def ensure_features(run: Run[CaptioningSettings]) -> None:
 
 def _missing(store: Path, images: list[CaptionedImage]) -> list[str]:
     """The names of images without features in a store, which may be missing or unfinished."""
-    there: Any = FeatureStore(store) if (store / INDEX).exists() else ()
+    index = read_index(store)
+    there = index.images if index is not None and index.complete else ()
     failed = store.with_name(store.name + ".failed.json")
     unreadable: dict[str, str] = {}
     if failed.exists():
@@ -97,13 +97,7 @@ def _extract(run: Run[CaptioningSettings], store: Path, images: Mapping[str, Pat
         device="cuda" if run.gpus else "cpu",
     )
     print(f"extracting features of {len(images):,} images by {features.backbone}: {store}", flush=True)
-    with Progress("features", total=len(images), unit=" images", log=30) as bar:
-        done = extract_features(
-            list(images.items()),
-            backbone,
-            store,
-            report=lambda now: bar.update(now.done + now.kept + len(now.failed) - bar.n),
-        )
+    done = extract_features(list(images.items()), backbone, store)
     for line in done.failed.values():
         print(f"left out: {line}", flush=True)
     if done.failed:  # unreadable images are not tried again

@@ -1,9 +1,9 @@
-"""Extracts features of a folder of images into a store, batch by batch. A killed process loses at most one batch."""
+"""Extracts features of a folder of images into a store, batch by batch."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from rskip.captioning.features import FeatureWriter
 from rskip.captioning.options import ImageBatchSettings
 from rskip.files.checksum import sha256_file
 from rskip.files.images import read_image
+from rskip.machine.progress import Progress
 
 
 @dataclass
@@ -37,19 +38,20 @@ def extract_features(
     output: Path,
     *,
     settings: ImageBatchSettings | None = None,
-    report: Callable[[Extraction], None] = lambda _: None,
+    quiet: bool = False,
 ) -> Extraction:
     """Makes a store of the features of images, or adds the missing ones to an existing store.
 
     Skips images that can't be read and images whose features are not finite.
 
     :param images: the name of each image in the store, and its file.
-    :param report: called after each batch.
+    :param quiet: show no progress.
     :raises ValueError: no image can be read, the store was made with other settings, or an image has changed.
     """
     settings = ImageBatchSettings() if settings is None else settings
     result = Extraction(total=len(images))
-    with FeatureWriter(output, backbone.description) as writer:
+    progress = Progress("features", total=len(images), unit=" images", log=30, shown=not quiet)
+    with FeatureWriter(output, backbone.description) as writer, progress as bar:
         missing = [(name, path) for name, path in images if name not in writer.images]
         for name, path in images:
             if name in writer.images and sha256_file(path) != writer.images[name].sha256:
@@ -63,7 +65,7 @@ def extract_features(
             result.failed |= failed
             result.done += len(batch) - len(failed)
             result.seconds = time.perf_counter() - started
-            report(result)
+            bar.update(result.done + result.kept + len(result.failed) - bar.n)
         if not writer.images:
             raise ValueError(f"none of {len(images):,} images can be read: {next(iter(result.failed.values()))}")
         writer.finish()

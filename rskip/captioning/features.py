@@ -82,7 +82,7 @@ class StoredImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass
-class _Index:
+class Index:
     """The content of INDEX. A store that is not complete lacks images of the command that makes it."""
 
     description: dict[str, Any]
@@ -106,7 +106,7 @@ class FeatureStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        index = _read_index(self.path)
+        index = read_index(self.path)
         if index is None:
             raise FileNotFoundError(f"no features in {path}: make them with rskip caption extract")
         if not index.complete:
@@ -192,7 +192,7 @@ class FeatureWriter:
             raise ValueError(f"{self.path} holds files other than features: choose another folder")
         with ExitStack() as closing:
             closing.enter_context(one_at_a_time(self.path / INDEX, wait=False))
-            self._index = _read_index(self.path) or _Index(self.description)
+            self._index = read_index(self.path) or Index(self.description)
             if changes := differences(self._index.description, self.description):
                 raise ValueError(
                     f"{self.path} was made with other settings ({changes[0]}): use the same settings, or choose "
@@ -281,13 +281,13 @@ def _arrays(description: Mapping[str, Any]) -> dict[str, tuple[np.dtype[Any], in
     return {**features, _BOXES: (np.dtype("<f4"), 4)} if description.get("boxes") else features
 
 
-def _read_index(path: Path) -> _Index | None:
+def read_index(path: Path) -> Index | None:
     """The index of a store; None if there is none."""
     if not (path / INDEX).exists():
         return None
     advice = f"move {path} away and extract the features again"
     try:
-        index = msgspec.json.decode((path / INDEX).read_bytes(), type=_Index)
+        index = msgspec.json.decode((path / INDEX).read_bytes(), type=Index)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"{path / INDEX} is damaged ({error}): {advice}") from None
     with errors_about(path / INDEX):

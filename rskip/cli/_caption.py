@@ -97,13 +97,7 @@ def extract(args: argparse.Namespace) -> int:
     images = find_named_images(args.images)
     device = choose_device(args.device, Ranks())
     backbone = load_backbone(args.backbone, args.backbone_weights, settings=features, device=device)
-    with Progress("features", total=len(images), unit=" images", log=30, shown=not args.quiet) as bar:
-
-        def report(done: Extraction) -> None:
-            bar.update(done.done + done.kept + len(done.failed) - bar.n)
-
-        result = extract_features(images, backbone, args.output, settings=extraction, report=report)
-    return _finish(args, result)
+    return _finish(args, extract_features(images, backbone, args.output, settings=extraction, quiet=args.quiet))
 
 
 def _finish(args: argparse.Namespace, result: Extraction) -> int:

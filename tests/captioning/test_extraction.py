@@ -30,16 +30,10 @@ def extract(mean_colours):
 
 
 def test_the_store_has_the_folders_pictures_in_order(mean_colours, pictures, tmp_path):
-    backbone, done = mean_colours(), []
-    result = extract_features(
-        named(pictures),
-        backbone,
-        tmp_path / "store",
-        settings=ImageBatchSettings(batch_size=2),
-        report=lambda each: done.append(each.done),
-    )
+    backbone, settings = mean_colours(), ImageBatchSettings(batch_size=2)
+    result = extract_features(named(pictures), backbone, tmp_path / "store", settings=settings)
     assert (result.done, result.kept, result.failed, result.total) == (5, 0, {}, 5)
-    assert backbone.batches == [2, 2, 1] and done == [2, 4, 5]
+    assert backbone.batches == [2, 2, 1]
     store = FeatureStore(tmp_path / "store")
     assert store.names == ["a.png", "b.jpg", "c.JPG", "d.webp", "more/a.png"]
     (expected,) = backbone.features([Image.open(pictures / "more" / "a.png")])
@@ -76,9 +70,13 @@ def test_a_picture_whose_features_are_not_finite_is_left_out(mean_colours, pictu
 def test_killed_at_any_moment_and_repeated_it_leaves_the_same_bytes(mean_colours, pictures, tmp_path, monkeypatch):
     images = [(f"{number}.png", pictures / "a.png") for number in range(40)]
 
+    class Slow(mean_colours):
+        def compute(self, inputs):
+            time.sleep(0.002)
+            return super().compute(inputs)
+
     def extract(store):
-        settings = ImageBatchSettings(batch_size=2)
-        extract_features(images, mean_colours(), store, settings=settings, report=lambda _: time.sleep(0.002))
+        extract_features(images, Slow(), store, settings=ImageBatchSettings(batch_size=2))
 
     monkeypatch.setattr("rskip.captioning.features.SAVE_SECONDS", 0)
     extract(tmp_path / "whole")

@@ -196,6 +196,10 @@ def test_features_are_extracted_once_and_what_is_done_is_not_done_again(project,
     assert main(["report"]) == 0
     table = capsys.readouterr().out
     assert "## flickr8k" in table and "| CIDEr |" in table
+    index = project / "data-bin/flickr8k-drawn/features.json"
+    index.write_text(index.read_text().replace('"complete":true', '"complete":false'))  # as a killed process leaves it
+    assert run("--variants", "sees", "--seeds", "3") == 0
+    assert "extracting features" in capsys.readouterr().out and '"complete":true' in index.read_text()
 
 
 @pytest.mark.parametrize("stage", ["train", "self_critical"])
