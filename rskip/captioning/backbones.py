@@ -200,8 +200,10 @@ def backbone_of(
     :param description: that of the store. `CaptioningConfig.check_features` compares the weights.
     """
     made = convert(description, Description, name="features")
-    known = {key: made[key] for key in ("dtype", "regions") if key in made}  # type: ignore[literal-required]
-    settings = FeatureSettings(**known, size=made.get("preprocessing", {}).get("size"))
+    known: dict[str, Any] = {"dtype": made["dtype"], "size": made.get("preprocessing", {}).get("size")}
+    if "regions" in made:
+        known["regions"] = made["regions"]
+    settings = FeatureSettings(**known)
     return load_backbone(made["backbone"], weights, settings=settings, device=device)
 
 

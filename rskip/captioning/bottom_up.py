@@ -10,7 +10,7 @@ import base64
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -72,6 +72,7 @@ def store_bottom_up(
 def _rows(source: Path, result: Extraction) -> Iterator[tuple[str, str, Features]]:
     """The place, the image id and the features of each image. Damaged ones are added to `failed`, all to `total`."""
     places: Iterable[tuple[str, Any]]
+    read: Callable[[Any], tuple[str, np.ndarray, np.ndarray | None]]
     if source.is_file():
         read, lines = _read_line, source.open("rb")
         places = ((f"{line_name(source)}, line {number}", line) for number, line in enumerate(lines, start=1))
