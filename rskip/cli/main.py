@@ -185,7 +185,8 @@ def run_module(module: str, function: str, args: argparse.Namespace) -> int | No
 def _work(module: Any, args: argparse.Namespace) -> int | None:
     """Calls the function `run` of a command's module, or of the module that has its work."""
     if hasattr(module, "run"):
-        return module.run(args)  # type: ignore[no-any-return]
+        status: int | None = module.run(args)
+        return status
     package, _, name = module.__name__.rpartition(".")
     return run_module(f"{package}._{name}", "run", args)
 

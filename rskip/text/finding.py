@@ -113,7 +113,7 @@ def find_tokenizer(
         tokens = tokens.resolved(target)
         languages = tokens.check_pair(*wanted)
         found = _find_text(settings.text, folders)
-        sides = {"source_language": languages[0], "target_language": languages[1]}
+        sides: dict[str, Any] = {"source_language": languages[0], "target_language": languages[1]}
         if isinstance(found, TextPipeline):
             found = found.changed(**sides)
         elif isinstance(found, SentencePiece):

@@ -15,9 +15,7 @@ from fairseq_compat.patches import PATCHES
 from rskip.cli import doctor
 from rskip.cli.doctor import Findings
 from rskip.cli.main import main
-from rskip.cpu import library
 from rskip.cpu.library import Found
-from rskip.machine.environment import read_tested_versions
 
 NAMES = [patch.name for patch in PATCHES]
 
@@ -71,13 +69,6 @@ def test_patches_are_shown(answer):
     assert "--tpu" in found.wrong[0]
 
 
-def test_missing_fairseq(installed):
-    installed(fairseq=None)
-    found = findings(doctor.check_fairseq)
-    assert found.wrong == found.notes == []
-    assert found.lines == [f"{'fairseq':<20} not installed; to train with it, run `rskip setup-fairseq`"]
-
-
 def test_another_fairseq_and_missing_needs(answer, installed):
     answer()
     installed(fairseq="0.12.3", bitarray=None)
@@ -122,19 +113,6 @@ def test_untested_version_is_worth_knowing_and_not_wrong(installed):
     assert " have another, see below" in line
 
 
-def test_packages_that_are_not_installed_are_counted_and_nothing_is_wrong(installed):
-    installed(matplotlib=None)
-    found = findings(doctor.check_packages)
-    assert found.wrong == []
-    (line,) = [line for line in found.lines if line.startswith("tested versions")]
-    assert line.endswith(" are not installed, and only some extras need them") and "matplotlib" not in line
-
-
-def test_a_build_for_the_cpu_is_the_tested_version(installed):
-    installed(torch=f"{read_tested_versions()['torch']}+cpu")
-    assert not any(note.startswith("torch ") for note in findings(doctor.check_packages).notes)
-
-
 def test_missing_requirement_is_wrong(installed):
     installed(msgspec=None)
     assert findings(doctor.check_packages).wrong == ['msgspec is missing: pip install "msgspec>=0.20"']
@@ -147,13 +125,6 @@ def test_extras_are_shown_and_a_missing_one_is_not_wrong(installed, root):
     extras, others = found.lines
     assert {"vision", "plots", "onnx", "zstd"} < {*re.split(", | +", extras)}
     assert others == f'{"other extras":<20} translate, translation, captioning, fairseq: pip install -e "{root}[EXTRA]"'
-
-
-def test_newer_python_is_worth_knowing_and_not_wrong(monkeypatch):
-    assert findings(doctor.check_machine).notes == []
-    monkeypatch.setattr(doctor, "PYTHONS", ((3, 8), (3, 9)))
-    (note,) = findings(doctor.check_machine).notes
-    assert note.endswith("is newer than the tested versions, 3.8 to 3.9")
 
 
 def test_unknown_variables_are_worth_knowing(monkeypatch):
@@ -210,13 +181,6 @@ def test_missing_kernels_are_wrong_only_without_pytorch(monkeypatch):
     beginning = "translation needs the compiled kernels or PyTorch: RSKIP_NATIVE=off; or install the extra torch with "
     assert wrong.startswith(beginning)
     assert found.lines == ["compiled kernels     none"]
-
-
-def test_an_unknown_instruction_set_is_wrong_and_the_report_goes_on(monkeypatch):
-    monkeypatch.setattr(doctor, "find_library", library.find_library.__wrapped__)
-    monkeypatch.setenv("RSKIP_NATIVE", "foo")
-    (wrong,) = kernel_findings(pytorch=True).wrong
-    assert wrong.startswith("RSKIP_NATIVE is 'foo': expected one of off, plain")
 
 
 def test_this_environment_is_fine(capsys):

@@ -186,6 +186,12 @@ def test_stock_has_no_trace_of_us_and_is_folded(tmp_path, capsys):
     assert all(torch.equal(tensor, written.model[name]) for name, tensor in same.items())
 
 
+def test_a_folder_for_hugging_face_needs_a_text_pipeline(tmp_path, capsys):
+    model, output = write_model(tmp_path / "model", "1xskip+ln"), tmp_path / "out"
+    error = error_of("export", "huggingface", "--model", model, "--text", "tokens", "--output", output, capsys=capsys)
+    assert "--text is tokens, but the folder needs a text pipeline" in error and not output.exists()
+
+
 def test_mistakes_with_fairseqs_file(folder, tmp_path, capsys):
     command = ["export", "fairseq", "--model", folder, "--output"]
     assert "ends in .pt" in error_of(*command, tmp_path / "model.safetensors", capsys=capsys)

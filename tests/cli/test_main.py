@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
 
 import pytest
 
@@ -108,13 +106,6 @@ def test_a_word_of_a_group_that_does_something_itself_is_a_command_only_in_first
     assert args.images == ["extract"]
 
 
-def test_a_group_without_a_command_says_so(capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["zoo"])
-    assert stop.value.code == 2
-    assert capsys.readouterr().err.startswith("rskip zoo: error: the following arguments are required: COMMAND")
-
-
 @pytest.mark.parametrize(
     ("error", "line"),
     [
@@ -163,12 +154,6 @@ def test_a_setting_is_named_by_its_flag(only, capsys):
         assert capsys.readouterr().err == f"rskip it: error: {line}\n"
 
 
-def test_bug_keeps_its_traceback(only):
-    only(raising(AssertionError("an invariant")))
-    with pytest.raises(AssertionError, match="an invariant"):
-        cli.main(["it"])
-
-
 def test_unknown_subcommand_is_status_2_and_names_it(capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["prepaer"])
@@ -215,17 +200,3 @@ def test_closed_output_is_no_traceback(tmp_path):
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait() == 141
-
-
-@pytest.fixture
-def thawed() -> Iterator[None]:
-    gc.unfreeze()
-    yield
-    gc.freeze()  # as tests/conftest.py leaves it
-
-
-def test_garbage_is_looked_for_again_after_it_and_after_an_error(thawed: None) -> None:
-    with pytest.raises(ValueError, match="no model"), cli.loading_for_good():
-        assert not gc.isenabled()
-        raise ValueError("no model")
-    assert gc.isenabled() and gc.get_freeze_count()

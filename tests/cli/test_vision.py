@@ -20,7 +20,6 @@ from rskip.cli import _vision
 from rskip.cli._vision import slow_rank, training_settings
 from rskip.cli.main import build_parser, main
 from rskip.machine.ranks import Ranks
-from rskip.tasks.process import DIVERGED
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.model_file import load_model
 from rskip.vision.training import TrainingRun, TrainingSettings, read_curve
@@ -136,13 +135,6 @@ def test_precision_is_the_best_that_the_device_multiplies(slow, tmp_path, monkey
     assert (settings.precision, notes) == ("float32", [])
 
 
-def test_a_training_goes_on_in_the_precision_that_it_began_with(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: False)
-    assert settings_of(*SHORT, output=trained).precision == "float32"
-    assert settings_of(*SHORT, output=tmp_path).precision == "bfloat16"
-    assert settings_of(*SHORT, "--precision", "bfloat16", output=trained).precision == "bfloat16"
-
-
 def test_training_and_evaluation_agree(data, trained, capsys):
     settings = json.loads((trained / "run.json").read_text())["settings"]
     assert (settings["depth"], settings["iterations"], settings["milestones"]) == (8, 5, [4])
@@ -192,15 +184,6 @@ def test_a_probe_changes_nothing(data, trained, tmp_path, capsys):
     refused(capsys, "--probe-file needs --probe-every N", "train", "--probe-file", "a", "--output", "out")
 
 
-def test_a_name_of_the_zoo_is_its_model(data, root, capsys):
-    assert main(["vision", "evaluate", "preact_resnet20_1xskip.cifar10", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    folder = root / "checkpoints" / "cifar10_resnet20/preact20_1xskip"
-    assert found["model"]["path"] == str(folder / "model.safetensors")
-    assert main(["vision", "evaluate", str(folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["confusion"] == found["confusion"]
-
-
 def test_a_stopped_training_can_be_evaluated_and_gone_on_with(data, trained, tmp_path, monkeypatch, capsys):
     step = TrainingRun.step
 
@@ -227,12 +210,6 @@ def test_a_stopped_training_can_be_evaluated_and_gone_on_with(data, trained, tmp
 
 
 # mistakes
-
-
-def test_a_training_that_diverges_fails_in_one_line(data, tmp_path, capsys):
-    arguments = ("--lr", "1e30", "--precision", "float32", "--output", str(tmp_path))
-    refused(capsys, "not finite", "train", *SHORT, *arguments, status=DIVERGED)
-    assert not (tmp_path / "config.json").exists()
 
 
 def test_settings_that_no_training_can_have(data, tmp_path, capsys):

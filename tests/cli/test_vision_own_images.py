@@ -110,25 +110,6 @@ def test_the_same_images_by_the_registered_name_train_the_same_model(
         assert torch.equal(tensors(tmp_path)[name], tensor), name
 
 
-@pytest.mark.parametrize("file", ["checkpoint.pt", "model.safetensors"])
-def test_every_file_is_a_classifier_of_picture_files(file: str, trained: Path, photos: Path, tmp_path: Path) -> None:
-    classifier = Classifier.from_pretrained(trained / file)
-    assert classifier.classes == ("blue", "green", "red")
-    paths = sorted((photos / "test").glob("*/*.png"))
-    arrays = [np.array(Image.open(path)) for path in paths]
-    found, others = classifier.classify(paths), classifier.classify([*arrays[:6], torch.stack([
-        torch.from_numpy(each).permute(2, 0, 1) for each in arrays[6:]
-    ])])  # fmt: skip
-    assert [each.scores for each in found] == [each.scores for each in others]
-    wrong = sum(each.name != path.parent.name for each, path in zip(found, paths, strict=True))
-    assert 100 * wrong / 12 == pytest.approx(read_curve(trained / "curve.jsonl")[-1].test_error)
-    large = Image.open(paths[0]).resize((300, 200))
-    large.save(tmp_path / "large.jpg")
-    assert sum(classifier.classify(tmp_path / "large.jpg")[0].scores.values()) == pytest.approx(1)
-    with pytest.raises(ValueError, match=r"an image of torch.float32 and shape \(3, 32, 32\): expected uint8"):
-        classifier.classify(torch.zeros(3, 32, 32))
-
-
 def test_a_training_resumes_with_its_images_wherever_they_are(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

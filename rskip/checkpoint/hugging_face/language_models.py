@@ -95,17 +95,10 @@ _LLAMA = {
 def read_hugging_face_language_model(path: Path) -> Checkpoint:
     """The language model of a folder, without padding. No code in the folder is executed; tokenizers are not read."""
     folder = Folder(path)
-    readers = {"gpt2": _gpt2, "llama": _llama}
-    return readers[folder.check_kind(readers, "a language model")](folder)
-
-
-def _gpt2(folder: Folder) -> Checkpoint:
-    settings = _settings(folder, _GPT2)
-    settings["decoder_ffn_embed_dim"] = settings["decoder_ffn_embed_dim"] or 4 * settings["decoder_embed_dim"]
-    return _checkpoint(folder, decoder_learned_pos=True, decoder_connection="prenorm+ln", **settings)
-
-
-def _llama(folder: Folder) -> Checkpoint:
+    if folder.check_kind(("gpt2", "llama"), "a language model") == "gpt2":
+        settings = _settings(folder, _GPT2)
+        settings["decoder_ffn_embed_dim"] = settings["decoder_ffn_embed_dim"] or 4 * settings["decoder_embed_dim"]
+        return _checkpoint(folder, decoder_learned_pos=True, decoder_connection="prenorm+ln", **settings)
     settings = _settings(folder, _LLAMA)
     width = settings["decoder_embed_dim"] // max(settings["decoder_attention_heads"], 1)
     _settings(folder, {"head_dim": ("", None, width), "mlp_bias": ("", settings["biases"])})

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rskip.checkpoint.hugging_face import pieces
 from rskip.checkpoint.hugging_face.families import VOCABULARY, Family, StackSettings
@@ -138,7 +138,7 @@ def _marian(files: TokenizerFiles, config: StackSettings, sizes: tuple[int, int]
     unmarked = tuple(name for name in (pair[0], own[1] or "target") if name not in codes)
     tokens = LanguageTokens(codes=codes, form=">>{}<<", unmarked=unmarked, sources=pair[:1], encoder="target")
     of_user: Pair = pair if len(codes) < 2 else (pair[0], given[1])
-    text = {"source_language": pair[0], "target_language": of_user[1] or codes[0]}
+    text: dict[str, Any] = {"source_language": pair[0], "target_language": of_user[1] or codes[0]}
     if folder.has(f"{OWN_TEXT}/{CONFIG_FILE}"):  # of `rskip export huggingface`
         pipeline = TextPipeline.load(folder.path / OWN_TEXT).changed(**text)
     else:
@@ -157,7 +157,10 @@ def _given_pair(given: Pair, own: Sequence[str | None], codes: Sequence[str], fo
     found: list[str | None] = []
     for side, code, name, known in zip(("source", "target"), given, own, ((), codes), strict=True):
         possible = known if name is None else (*known, name)
-        fitting = meant_codes(code, possible) if code is not None and possible else [code]
+        if code is None or not possible:
+            found.append(code)
+            continue
+        fitting = meant_codes(code, possible)
         if len(fitting) != 1:
             problem = f"is {shown(code)}, but the model translates {own[0]} to {own[1]}"
             if known:
