@@ -51,11 +51,3 @@ def test_flags_choose_what_fairseqs_do(script, run_folder, tmp_path, capsys, fla
     assert script("--inputs", run_folder, "--output", output, *flags) == 0
     assert read_checkpoint(output).model["w"].item() == expected
     assert f"Finished writing averaged checkpoint to {output}" in capsys.readouterr().out
-
-
-def test_named_files_and_the_best_of_named_files(script, run_folder, tmp_path):
-    files = sorted(run_folder.glob("checkpoint.best_*"))
-    assert script("--inputs", *files, "--output", tmp_path / "all.pt") == 0
-    assert read_checkpoint(tmp_path / "all.pt").model["w"].item() == 96.0
-    assert script("--inputs", *files, "--num-best-checkpoints", 1, "--output", tmp_path / "best.pt") == 0
-    assert read_checkpoint(tmp_path / "best.pt").model["w"].item() == 64.0
