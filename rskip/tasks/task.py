@@ -79,6 +79,11 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     paper: Paper
 
 
+def _example(name: str) -> str:
+    """Python code that loads a published model."""
+    return f'import rskip\n\nmodel = rskip.load("{name}")'
+
+
 def _unpublished(*_: Any) -> Any:
     raise ValueError("models of this task can't be published: its `Work` lacks export_weights and describe")
 
@@ -162,7 +167,7 @@ class Task(Generic[SettingsT]):
     precisions: tuple[str, ...] = ("float32",)
     probed: bool = False
     reads_checkpoints: bool = False
-    example: Callable[..., str] = 'import rskip\n\nmodel = rskip.load("{name}")'.format
+    example: Callable[..., str] = _example
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "measures", self.measures or self.headings)
