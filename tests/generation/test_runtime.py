@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from rskip.checkpoint import build_transformer, write_model
-from rskip.checkpoint.arrays import arrays_of
-from rskip.checkpoint.config_file import read_header
+from rskip.checkpoint.arrays import ModelFile
 from rskip.cpu import find_library, for_inference
 from rskip.generation import SearchOptions, SpecialTokens, find_search
 from tests.cpu.model_files import ONE_DICTIONARY, WORDS, opened, saved
@@ -129,14 +128,14 @@ def test_a_copy_is_of_the_same_model_or_refused(tmp_path, monkeypatch):
 def test_parameters_are_read_one_by_one(tmp_path):
     """A file that was replaced after its header was read is refused, and its floats have the stored values."""
     file, checkpoint = saved(tmp_path)
-    header, content = read_header(file), file.read_bytes()
-    with arrays_of(file, header) as arrays:
+    stored, content = ModelFile(file), file.read_bytes()
+    with stored.parameters() as arrays:
         assert arrays.shapes == checkpoint.shapes
         for name, value in checkpoint.model.items():
             assert np.array_equal(arrays.read(name), value.numpy())
     for damaged in (content[:-1] + bytes([content[-1] ^ 1]), content[:-4]):
         file.write_bytes(damaged)
-        with pytest.raises(ValueError, match="checksum|damaged"), arrays_of(file, header) as arrays:
+        with pytest.raises(ValueError, match="checksum|damaged"), stored.parameters() as arrays:
             for name in checkpoint.model:
                 arrays.read(name)
 
