@@ -172,7 +172,8 @@ def _plan_recipe(request: Request, *, gpus: int) -> dict[str, Any]:
     choices, flags = request.choices, dict[str, Flag]()
     if request.start is not None:
         flags = model_flags(request.start, data)
-        choices = msgspec.structs.replace(choices, size=size_of(flags))
+        own = {"size": size_of(flags), "connection": str(flags.get("connection") or flags["encoder-connection"])}
+        choices = msgspec.structs.replace(choices, **own)  # sas has another rate
         print(f"continues {request.start}: {flags['arch']}")
     plan = make_plan(corpus, hardware, choices)
     content = _content(request, plan, flags)

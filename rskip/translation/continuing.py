@@ -14,6 +14,7 @@ from rskip.tasks.fairseq.flags import Flag
 from rskip.text.dictionary import Dictionary
 from rskip.text.tokenizer import Tokenizer
 from rskip.transformer.architectures import CONNECTIONS, SIZES, architecture
+from rskip.transformer.config import TransformerConfig
 
 START = "start.pt"
 _SLOWER = 5  # the learning rate of a new training, over that of a further one
@@ -21,8 +22,9 @@ _OF_SIDES = ("embed_dim", "ffn_embed_dim", "attention_heads", "layers", "learned
 _OF_MODEL = (
     "connection", "encoder_connection", "decoder_connection", "share_all_embeddings",
     "share_decoder_input_output_embed", "activation_fn", "layernorm_embedding", "no_scale_embedding",
-    "no_token_positional_embeddings", "max_source_positions", "max_target_positions",
+    "no_token_positional_embeddings",
 )  # fmt: skip
+_LENGTHS = ("max_source_positions", "max_target_positions")
 
 
 def model_flags(model: Path, data: PreparedPairs) -> dict[str, Flag]:
@@ -44,6 +46,8 @@ def model_flags(model: Path, data: PreparedPairs) -> dict[str, Flag]:
     settings: Mapping[str, Any] = config["model"]
     names = [f"{side}_{name}" for side in ("encoder", "decoder") for name in _OF_SIDES]
     values = {name: settings[name] for name in (*names, *_OF_MODEL) if settings.get(name) is not None}
+    usual = TransformerConfig.max_source_positions
+    values |= {name: settings[name] for name in _LENGTHS if settings.get(name, usual) != usual}
     return {"arch": config["arch"], **{name.replace("_", "-"): value for name, value in values.items()}}
 
 
