@@ -10,19 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rskip.checkpoint import hugging_face
 from rskip.checkpoint.arrays import ModelFile
 from rskip.checkpoint.checkpoint import PAIRS, Checkpoint
 from rskip.checkpoint.config_file import CONFIG, checkpoint_sha256
 from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
-from rskip.checkpoint.hugging_face import (
-    Folder,
-    HuggingFaceModel,
-    StoredFolder,
-    folder_at,
-    is_hub_name,
-    read_hugging_face,
-    suggest_newest,
-)
+from rskip.checkpoint.hugging_face import Folder, folder_at, is_hub_name, suggest_newest
 from rskip.checkpoint.translation import check_translates, check_vocabulary
 from rskip.extras import has_torch, require_torch
 from rskip.files.checksum import sha256_file
@@ -42,6 +35,8 @@ from rskip.translation.search import TorchModel, TranslationModel
 
 if TYPE_CHECKING:
     import torch
+
+    from rskip.checkpoint.hugging_face import HuggingFaceModel, StoredFolder
 
 _SUFFIXES = (".safetensors", ".pt")
 # a model; then what a training leaves, of rskip's runs the average, of fairseq's the best on the validation data
@@ -228,7 +223,7 @@ class StoredHuggingFace(StoredWeights):
     @cached_property
     def _model(self) -> HuggingFaceModel:
         """The model for the folder's own languages, until `tokenizer` is asked for others."""
-        return read_hugging_face(self.file)
+        return hugging_face.read_hugging_face(self.file)
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -237,7 +232,7 @@ class StoredHuggingFace(StoredWeights):
 
     @property
     def _arrays(self) -> StoredFolder:
-        return StoredFolder(self._model)
+        return hugging_face.StoredFolder(self._model)
 
     @property
     def config(self) -> dict[str, Any]:  # type: ignore[override]
@@ -251,7 +246,7 @@ class StoredHuggingFace(StoredWeights):
             if given is not None:
                 problem = f"is {given}, but {self.file} is a Hugging Face folder, which has its own"
                 raise SettingError(name, problem, advice="leave it out")
-        self._model = read_hugging_face(self.file, languages=settings.languages)
+        self._model = hugging_face.read_hugging_face(self.file, languages=settings.languages)
         own = self._model.tokenizer
         found = own.text if text != TOKENS and isinstance(own.text, TextPipeline) else None
         known = own.source_language, own.target_language
