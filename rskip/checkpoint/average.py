@@ -191,5 +191,7 @@ def _check_enough(
     hints = [f"ask for 1 to {len(found)}"] * bool(found) + [
         f"choose by {other} (--by {other}): it has {others}"
     ] * bool(others)
+    if not hints and (last := Path(folder, "checkpoint_last.pt")).is_file():
+        hints = [f"train to the end of an epoch, or use {last} as it is"]
     advice = f": {', or '.join(hints)}" if hints else ""
     raise ValueError(f"{number} {by} checkpoints asked for, but {folder} has {len(found)}{limit}{advice}")

@@ -108,16 +108,17 @@ def _size(
         )
 
     layers, features = options.layers or known.get("layers"), options.features or known.get("features")
-    if layers and features:
-        return settings(layers, features)
-    updates = time.updates or _ENOUGH
+    if (layers and features) or time.updates is not None:  # then the time limits nothing
+        return settings(layers or _SIZES[1][0], features or _SIZES[1][1])
     runs = (connections + 1) * (time.seeds + 2) + time.seeds  # with pilots, and longer runs of the baseline
     chosen = settings(layers or _SIZES[0][0], features or _SIZES[0][1])
     for candidate in _SIZES[1:]:
         larger = settings(layers or candidate[0], features or candidate[1])
+        if Ranks.from_environment().first:
+            print(f"trying {larger.layers} layers, {larger.features} features: ", end="")
         subject = ShapedModel(data=text, size=larger)
         found, _ = measure(subject, [subject.baseline], rate=1e-3, device=device)
-        if 1.5 * runs * updates * found[subject.baseline].seconds > 60 * time.minutes:  # the others are slower
+        if 1.5 * runs * _ENOUGH * found[subject.baseline].seconds > 60 * time.minutes:  # the others are slower
             break
         chosen = larger
     if Ranks.from_environment().first:

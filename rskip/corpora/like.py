@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, get_args
 
+from rskip.checkpoint.config_file import WEIGHTS
 from rskip.files.checksum import sha256_file
 from rskip.settings.errors import SettingError
 from rskip.text.dictionary import Dictionary
@@ -20,8 +21,9 @@ def read_like(model: Path, languages: tuple[str, str]) -> TextConfig:
 
     :param model: a folder that `rskip train` or publishing wrote.
     :raises FileNotFoundError: it lacks text/ or a dictionary.
-    :raises SettingError: the model has other languages, or `rskip prepare` can't use its units.
+    :raises SettingError: it is no model's folder, has other languages, or units that `rskip prepare` can't use.
     """
+    check_model_folder("like", model)
     tokenizer = Tokenizer.load(model)
     config = tokenizer.text.config if isinstance(tokenizer.text, TextPipeline) else None
     if config is None or config.subwords not in get_args(SubwordKind) or tokenizer.languages is not None:
@@ -34,6 +36,13 @@ def read_like(model: Path, languages: tuple[str, str]) -> TextConfig:
     if tokenizer.source.tokens != tokenizer.target.tokens:
         raise SettingError("like", f"is {model}, which has two dictionaries", expected="a model with one")
     return config
+
+
+def check_model_folder(setting: str, model: Path) -> None:
+    """:raises SettingError: the folder holds no model."""
+    if not (model / WEIGHTS).is_file():
+        problem = f"is {model}, which holds no {WEIGHTS}" if model.is_dir() else f"is {model}, which doesn't exist"
+        raise SettingError(setting, problem, expected="the folder of a model, such as `rskip train` writes")
 
 
 def like_text(model: Path) -> Path:

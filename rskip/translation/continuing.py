@@ -8,6 +8,7 @@ from typing import Any
 
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.checkpoint.config_file import WEIGHTS, read_config
+from rskip.corpora.like import check_model_folder
 from rskip.corpora.prepared import PreparedPairs
 from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.flags import Flag
@@ -31,9 +32,9 @@ def model_flags(model: Path, data: PreparedPairs) -> dict[str, Flag]:
     """fairseq-train's flags for the model's architecture.
 
     :param model: a folder that `rskip train` or publishing wrote.
-    :raises FileNotFoundError: it is no such folder.
-    :raises SettingError: the model was not trained by our architectures, or the data have other dictionaries.
+    :raises SettingError: it is no such folder, was not trained by our architectures, or has other dictionaries.
     """
+    check_model_folder("from", model)
     tokenizer, config = Tokenizer.load(model), read_config(model / WEIGHTS)
     known = {architecture(name, size) for name in CONNECTIONS for size in SIZES}
     if config["arch"] not in known:
