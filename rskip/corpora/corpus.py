@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from rskip.text.subwords import SubwordKind
+
 SPLITS = ("train", "valid", "test")
 """The splits of every corpus. Further test sets are test1, test2 and so on, as in fairseq."""
 
@@ -107,11 +109,13 @@ class PrepareDefaults:
     """The default preparation of a corpus.
 
     :param tokenised: whether its text is tokenised by Moses' rules already, and must not be tokenised again.
+    :param subwords: the kind of subword units.
     :param size: number of BPE merges or SentencePiece units.
     """
 
     cleaning: CleaningOptions = CleaningOptions()
     tokenised: bool = False
+    subwords: SubwordKind = "bpe"
     size: int = 10_000
 
 

@@ -38,8 +38,12 @@ class PrepareOptions(Checked):
     """
 
     subwords: Annotated[
-        SubwordKind, Meta(description="kind of subword units; bpe: BPE of subword-nmt", extra={"flag": "subword"})
-    ] = "bpe"
+        SubwordKind | None,
+        Meta(
+            description="kind of subword units; bpe: BPE of subword-nmt",
+            extra={"flag": "subword", "default": "bpe; own text: sentencepiece-bytes"},
+        ),
+    ] = None
     size: Annotated[
         Size | None,
         Meta(
@@ -124,7 +128,7 @@ class PrepareOptions(Checked):
         super().__post_init__()
         if self.max_ratio and self.max_ratio < 1:
             raise SettingError.of_value("max_ratio", self.max_ratio, "a number, 1 or more, or 0 for any")
-        if self.bpe_dropout and self.subwords != "bpe":
+        if self.bpe_dropout and self.subwords not in (None, "bpe"):
             raise SettingError("bpe_dropout", f"is for subwords bpe, not for {self.subwords}")
 
     def resolve(self, corpus: Corpus) -> PrepareOptions:
@@ -134,9 +138,8 @@ class PrepareOptions(Checked):
 
         :raises SettingError: the corpus does not have an option.
         """
-        resolved: dict[str, Any] = {"clean": True}
-        if self.size is None:
-            resolved["size"] = corpus.defaults.size
+        subwords = self.subwords or corpus.defaults.subwords
+        resolved: dict[str, Any] = {"clean": True, "subwords": subwords, "size": self.size or corpus.defaults.size}
         for name, kind in _OF_SOME.items():
             if name in corpus.choices:
                 if getattr(self, name) is None:
@@ -158,7 +161,7 @@ class PrepareOptions(Checked):
         plain = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name == "subwords" or getattr(self, field.name) != field.default
+            if getattr(self, field.name) != field.default
         }
         if self.max_ratio is not None and float(self.max_ratio).is_integer():
             plain["max_ratio"] = int(self.max_ratio)  # 9 and 9.0 are one option

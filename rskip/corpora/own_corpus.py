@@ -125,7 +125,9 @@ def read_own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, targ
         licence="that of the original files",
         citation="",
         defaults=PrepareDefaults(
-            cleaning=default_cleaning(source, target), size=default_size(pairs, characters=len(characters))
+            cleaning=default_cleaning(source, target),
+            subwords="sentencepiece-bytes",  # text in any language decodes to what was encoded
+            size=default_size(pairs, characters=len(characters)),
         ),
         texts=read,
         split_off={split: share for split in HELD_OUT if split not in read},
@@ -249,7 +251,10 @@ def reading_report(corpus: OwnCorpus, made: Mapping[str, Any]) -> str:
         if left_out := made["left_out"]:
             line += f"; dropped: {left_out:,} other pairs with the same source sentences"
         lines.append(line)
+    sentences, equal = made["round_trip"]["sentences"], made["round_trip"]["equal"]
+    line = f"encoded and decoded, {equal:,} of {sentences:,} {corpus.target} sentences of valid stay the same"
+    lines.append(line if equal == sentences else f"{line}: others never can be translated exactly")
     for language in sorted({corpus.source, corpus.target} & WITHOUT_SPACES):
         if made["options"]["subwords"] == "bpe":
-            lines.append(f"{language} is written without spaces: --subword sentencepiece may be better")
+            lines.append(f"{language} is written without spaces: --subword sentencepiece-bytes may be better")
     return "\n".join(lines)

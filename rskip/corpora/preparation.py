@@ -38,6 +38,7 @@ from rskip.corpora.stages import (
     Setting,
     deduplicate,
     learn,
+    round_trip,
     segment,
     segment_held_out,
     tokenise,
@@ -170,11 +171,14 @@ def _setting(
     if config is not None:
         return Setting(options=options, config=config, tokenised=False, work=work, workers=workers, like=like)
     kind = options.subwords
+    assert kind is not None
     packages = ["sacremoses", "subword-nmt" if kind == "bpe" else "sentencepiece"]
+    tokeniser = options.tokeniser or ("moses" if kind == "bpe" else "none")
     config = TextConfig(
         source_language=corpus.source,
         target_language=corpus.target,
-        tokeniser=options.tokeniser or ("moses" if kind == "bpe" else "none"),
+        normalise_punctuation=tokeniser == "moses",
+        tokeniser=tokeniser,
         lowercase=options.lowercase,
         subwords=kind,
         versions=tool_versions(*packages),
@@ -225,7 +229,7 @@ def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, 
     packages = [*setting.config.versions, *(corpus.packages if isinstance(corpus, GeneratedCorpus) else ())]
     read = {}
     if isinstance(corpus, OwnCorpus):
-        read = corpus.description
+        read = {**corpus.description, "round_trip": round_trip(setting)}
         split_off = sum(sentences[split] for split in corpus.split_off)
         read["left_out"] = sum(text.pairs for text in corpus.texts["train"]) - sentences["train"] - split_off
     return {

@@ -32,9 +32,10 @@ from rskip.files.whole import atomic_file
 from rskip.machine.progress import Progress
 from rskip.machine.workers import in_order
 from rskip.settings.errors import SettingError
-from rskip.text.dictionary import BOS, EOS, PAD, UNK
+from rskip.text.dictionary import BOS, EOS, PAD, UNK, Dictionary
 from rskip.text.pipeline import LanguageText, TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding, Subwords, subwords_class
+from rskip.text.tokenizer import Tokenizer
 from rskip.text.words import MosesTokeniser, PlainTokeniser
 
 with extra("translation", what="a corpus of text"):
@@ -48,6 +49,9 @@ PADDED_TO = 8
 LARGEST_SAMPLE, LARGEST_SAMPLE_OF_SENTENCEPIECE = 5_000_000, 500_000
 """Default maximum number of pairs for learning units. Of a larger corpus every k-th pair is used. The limit bounds
 memory: subword-nmt holds every word with its pairs of letters, and SentencePiece all sentences."""
+
+ROUND_TRIP = 1_000
+"""Maximum number of sentences that are encoded and decoded to see whether they stay the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,7 +347,7 @@ def learn(setting: Setting, words: KeptWords) -> TextPipeline:
         pipeline.save(folder)
         return pipeline
     kind, size = setting.options.subwords, setting.options.size
-    assert size is not None
+    assert kind is not None and size is not None
     largest = LARGEST_SAMPLE if kind == "bpe" else LARGEST_SAMPLE_OF_SENTENCEPIECE
     step = -(-len(words) // (setting.options.learn_sample or largest))
     subwords: Subwords
@@ -399,6 +403,19 @@ def segment(setting: Setting, words: KeptWords, pipeline: TextPipeline) -> None:
     with atomic_file(setting.texts / DICTIONARY) as temporary:
         lines = [f"{token} {count}" for token, count in dictionary_entries(counts)]
         temporary.write_bytes(_joined(lines))
+
+
+def round_trip(setting: Setting) -> dict[str, int]:
+    """How many of the first target sentences of the validation set decode to what was encoded, apart from white space.
+
+    :returns: `sentences`, their number, and `equal`.
+    """
+    dictionary = Dictionary.load(setting.texts / DICTIONARY)
+    tokenizer = Tokenizer(TextPipeline.load(setting.work / "text"), dictionary, dictionary)
+    with open(setting.sides("reference", "valid")[1], encoding="utf-8", newline="\n") as lines:
+        sentences = [" ".join(line.split()) for line in islice(lines, ROUND_TRIP)]
+    equal = sum(tokenizer.decode(tokenizer.encode_prefix(sentence)) == sentence for sentence in sentences)
+    return {"sentences": len(sentences), "equal": equal}
 
 
 @dataclass(frozen=True)

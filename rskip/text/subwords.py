@@ -247,13 +247,17 @@ class SentencePieceBPE(SentencePiece):
 
 
 class SentencePieceBytes(SentencePiece):
-    """Like `SentencePieceBPE`, but a character without a unit becomes the units of its bytes, such as `<0xE2>`.
+    """Like `SentencePieceBPE`, but no character is replaced by a similar one, and a character without a unit becomes
+    the units of its bytes, such as `<0xE2>`.
 
-    A dictionary of all units therefore knows every character. The rarest characters of the training text, one in 2,000,
-    get no unit, so that the model learns the units of bytes too.
+    A dictionary of all units therefore knows every character, and text decodes to what was encoded. The rarest
+    characters of the training text, one in 2,000, get no unit, so that the model learns the units of bytes too.
     """
 
-    training: Mapping[str, Any] = {"model_type": "bpe", "character_coverage": 0.9995, "byte_fallback": True}
+    training: Mapping[str, Any] = {
+        "model_type": "bpe", "character_coverage": 0.9995, "byte_fallback": True,
+        "normalization_rule_name": "identity",
+    }  # fmt: skip
 
 
 class WholePieces(SentencePiece):
