@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 # keys of `Checkpoint.config` of multilingual models, see `fairseq_languages`
 LANGUAGES, PAIRS = "languages", "pairs"
-# the values that fairseq's models have
-_BEYOND_FAIRSEQ = {"output_bias": False, "start": "end"}
 _USED_BY = {
     "translation": "rskip translate",
     "language_modeling": "rskip generate",
@@ -90,8 +88,3 @@ def of_other_task(config: Mapping[str, Any], expected: str) -> SettingError:
     used_by = _USED_BY.get(str(task))
     advice = f"use `{used_by}`" if used_by else ""
     return SettingError("", f"a checkpoint of the task {described}, not of {expected}", advice=advice)
-
-
-def beyond_fairseq(config: Mapping[str, Any]) -> list[str]:
-    """The settings in `Checkpoint.config` that change the model but that fairseq would ignore."""
-    return [name for name, usual in _BEYOND_FAIRSEQ.items() if config["model"].get(name, usual) != usual]

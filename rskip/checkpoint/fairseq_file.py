@@ -13,7 +13,7 @@ import numpy
 import torch
 from numpy._core import multiarray
 
-from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint, beyond_fairseq, check_config
+from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint, check_config
 from rskip.checkpoint.fairseq_languages import language_settings
 from rskip.checkpoint.fairseq_settings import KNOWN, TRANSFORMER_SETTING, flat_settings
 from rskip.checkpoint.tensors import check_tensors
@@ -110,11 +110,8 @@ def read_fairseq(path: Path) -> Checkpoint:
 
 def write_fairseq(path: Path, checkpoint: Checkpoint) -> None:
     """Writes a .pt file that fairseq-generate and `from_pretrained` load."""
-    beyond = [f"{name}={checkpoint.config['model'][name]!r}" for name in beyond_fairseq(checkpoint.config)]
     if checkpoint.fairseq_state is None and LANGUAGES in checkpoint.config:
-        beyond.append("the languages of a multilingual model")
-    if beyond:
-        problem = f"{path}: fairseq's settings can't express {' and '.join(beyond)}"
+        problem = f"{path}: fairseq's settings can't express the languages of a multilingual model"
         raise SettingError("", problem, advice="write a .safetensors file")
     state = {**(checkpoint.fairseq_state or _state_from_config(checkpoint.config)), "model": checkpoint.model}
     if checkpoint.averaged_from:

@@ -128,8 +128,6 @@ class PrepareOptions(Checked):
         super().__post_init__()
         if self.max_ratio and self.max_ratio < 1:
             raise SettingError.of_value("max_ratio", self.max_ratio, "a number, 1 or more, or 0 for any")
-        if self.bpe_dropout and self.subwords not in (None, "bpe"):
-            raise SettingError("bpe_dropout", f"is for subwords bpe, not for {self.subwords}")
 
     def resolve(self, corpus: Corpus) -> PrepareOptions:
         """These options with the corpus's defaults filled in. Cleaning options that are off by default stay None.
@@ -139,6 +137,8 @@ class PrepareOptions(Checked):
         :raises SettingError: the corpus does not have an option.
         """
         subwords = self.subwords or corpus.defaults.subwords
+        if self.bpe_dropout and subwords != "bpe":
+            raise SettingError("bpe_dropout", f"is for subwords bpe, not for {subwords}")
         resolved: dict[str, Any] = {"clean": True, "subwords": subwords, "size": self.size or corpus.defaults.size}
         for name, kind in _OF_SOME.items():
             if name in corpus.choices:

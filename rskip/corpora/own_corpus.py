@@ -253,8 +253,8 @@ def reading_report(corpus: OwnCorpus, made: Mapping[str, Any]) -> str:
         lines.append(line)
     sentences, equal = made["round_trip"]["sentences"], made["round_trip"]["equal"]
     line = f"encoded and decoded, {equal:,} of {sentences:,} {corpus.target} sentences of valid stay the same"
-    lines.append(line if equal == sentences else f"{line}: others never can be translated exactly")
+    lines.append(line if equal == sentences else f"{line}: the others can never be translated exactly")
     for language in sorted({corpus.source, corpus.target} & WITHOUT_SPACES):
-        if made["options"]["subwords"] == "bpe":
+        if made["options"].get("subwords") == "bpe":
             lines.append(f"{language} is written without spaces: --subword sentencepiece-bytes may be better")
     return "\n".join(lines)

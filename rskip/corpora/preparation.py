@@ -52,7 +52,8 @@ from rskip.machine.progress import Progress
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Whole
 from rskip.text.dictionary import Dictionary
-from rskip.text.pipeline import TextConfig, tool_versions
+from rskip.text.pipeline import TextConfig, TextPipeline, tool_versions
+from rskip.text.tokenizer import Tokenizer
 
 _STATE, _RESULT, _TOKENISED, _UNPACKED, _GENERATED = "state.json", "result", "tokenised.json", "unpacked", "generated"
 
@@ -90,10 +91,10 @@ def prepare(
     """
     output = real_path(output)
     resolved = (options or PrepareOptions()).resolve(corpus)
-    config = None if like is None else read_like(like, (corpus.source, corpus.target))
-    if config is not None:
-        resolved = dataclasses.replace(resolved, subwords=config.subwords, size=None)  # type: ignore[arg-type]
+    if like is not None:
+        resolved = dataclasses.replace(resolved, subwords=None, size=None)
     planned = plan(corpus, resolved)
+    model = None if like is None else read_like(like, (corpus.source, corpus.target))
     if like is not None:
         planned["inputs"] = {**planned["inputs"], **describe_like(like)}
     work = output.with_name(output.name + ".partial")
@@ -114,7 +115,7 @@ def prepare(
     with one_at_a_time(output, inherited=True):
         if not needs_build(output, planned, force=force):
             return False  # another process has made it in the meantime
-        setting = _setting(corpus, resolved, config, work=work, workers=workers, like=like)
+        setting = _setting(corpus, resolved, work=work, workers=workers, like=model)
         _begin(work, {**planned, "tools": setting.config.versions}, force=force)
         result = work / _RESULT
         try:
@@ -165,10 +166,11 @@ def _remove(work: Path) -> None:
 
 
 def _setting(
-    corpus: Corpus, options: PrepareOptions, config: TextConfig | None, *, work: Path, workers: int, like: Path | None
+    corpus: Corpus, options: PrepareOptions, *, work: Path, workers: int, like: Tokenizer | None
 ) -> Setting:
-    """:param config: that of `like`."""
-    if config is not None:
+    if like is not None:
+        assert isinstance(like.text, TextPipeline)
+        config = like.text.config
         return Setting(options=options, config=config, tokenised=False, work=work, workers=workers, like=like)
     kind = options.subwords
     assert kind is not None

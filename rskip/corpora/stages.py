@@ -23,7 +23,6 @@ from rskip.corpora.cleaning.pairs import DUPLICATE, find_duplicates, pair_digest
 from rskip.corpora.cleaning.report import LEFT_IN, PAIRS, SOURCE_HELD_OUT, TARGET_HELD_OUT
 from rskip.corpora.cleaning.sentence import clean_sentence
 from rskip.corpora.corpus import CleaningOptions, Pair
-from rskip.corpora.like import like_dictionary, like_text
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.record import write_json
 from rskip.corpora.splits import SplitText, read_blocks
@@ -63,7 +62,7 @@ class Setting:
     :param tokenised: whether the corpus's text is tokenised already.
     :param work: the folder for the files of the stages.
     :param workers: number of processes; it does not change the result.
-    :param like: folder of the model whose units and dictionary are used; None: they are learnt.
+    :param like: the model whose units and dictionary are used; None: they are learnt.
     """
 
     options: PrepareOptions
@@ -71,7 +70,7 @@ class Setting:
     tokenised: bool
     work: Path
     workers: int
-    like: Path | None = None
+    like: Tokenizer | None = None
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -343,9 +342,8 @@ def learn(setting: Setting, words: KeptWords) -> TextPipeline:
     if (folder / "pipeline.json").exists():  # `save` writes it last
         return TextPipeline.load(folder)
     if setting.like is not None:
-        pipeline = TextPipeline.load(like_text(setting.like))
-        pipeline.save(folder)
-        return pipeline
+        setting.like.text.save(folder)
+        return TextPipeline.load(folder)
     kind, size = setting.options.subwords, setting.options.size
     assert kind is not None and size is not None
     largest = LARGEST_SAMPLE if kind == "bpe" else LARGEST_SAMPLE_OF_SENTENCEPIECE
@@ -394,10 +392,10 @@ def segment(setting: Setting, words: KeptWords, pipeline: TextPipeline) -> None:
             for file, content in zip(files, block.contents, strict=True):
                 file.write(content)
     if setting.like is not None:
-        dictionary = like_dictionary(setting.like)
+        dictionary = setting.like.source
         if unknown := sum(number for token, number in counts.items() if token not in dictionary):
             share = f"{unknown / counts.total():.1%} of the training tokens"
-            print(f"{share} are unknown to {setting.like}, which can't learn them", file=sys.stderr)
+            print(f"{share} are unknown to the model, which can't learn them", file=sys.stderr)
         dictionary.save(setting.texts / DICTIONARY)
         return
     with atomic_file(setting.texts / DICTIONARY) as temporary:
@@ -434,11 +432,11 @@ class Segment:
     def __call__(self, task: tuple[int, int, Sequence[list[str]]]) -> Block:
         number, start, sides = task
         options = self.setting.options
-        subwords: Any = self._pipeline.subwords
-        segment: Callable[[str], str] = subwords.segment
+        segments = self._pipeline.segments
         if options.bpe_dropout:
-            segment = subwords.with_dropout(options.bpe_dropout, seed=number)
-        tokens = [[segment(line) for line in lines] for lines in sides]
+            subwords: Any = self._pipeline.subwords
+            segments = (subwords.with_dropout(options.bpe_dropout, seed=number),) * 2
+        tokens = [[segment(line) for line in lines] for segment, lines in zip(segments, sides, strict=True)]
         counts: Counter[str] = Counter()
         for line in (*tokens[0], *tokens[1]):
             counts.update(line.split())
@@ -449,10 +447,11 @@ class Segment:
 
 def segment_held_out(setting: Setting, pipeline: TextPipeline, split: str) -> None:
     """Writes the tokens of a split that is not cleaned to the first shard."""
-    for source, target in zip(setting.sides("words", split), setting.sides("texts/shard1", split), strict=True):
+    folders = setting.sides("words", split), setting.sides("texts/shard1", split)
+    for source, target, segment in zip(*folders, pipeline.segments, strict=True):
         target.parent.mkdir(parents=True, exist_ok=True)
         with source.open(encoding="utf-8", newline="\n") as lines:
-            target.write_bytes(_joined([pipeline.subwords.segment(line.removesuffix("\n")) for line in lines]))
+            target.write_bytes(_joined([segment(line.removesuffix("\n")) for line in lines]))
 
 
 def dictionary_entries(counts: Mapping[str, int]) -> list[tuple[str, int]]:

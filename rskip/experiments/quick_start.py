@@ -108,10 +108,10 @@ def train_model(request: Request) -> Record:
             _write_recipe(path, _plan_recipe(request, gpus=gpus))
         else:
             _check_same(path, request)
+        recipe = load_recipe(path)
+        ((_, run),) = plan_runs([recipe], seeds=[request.seed], mirror=None, gpus=gpus)
         if request.start is not None and not (request.output / START).exists():
-            write_start(request.start, request.output / START)
-    recipe = load_recipe(path)
-    ((_, run),) = plan_runs([recipe], seeds=[request.seed], mirror=None, gpus=gpus)
+            write_start(request.start, request.output / START, arch=run.settings.train["arch"])
     done = recipe.record_path(run.seed).exists()
     if not done:
         print("\n".join(map(shlex.join, recipe.task.work().commands(run))), flush=True)

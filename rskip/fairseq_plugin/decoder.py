@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from fairseq.data import Dictionary
@@ -24,7 +24,12 @@ class _DecoderInterface(FairseqIncrementalDecoder):
 
 
 class ConnectionDecoder(Decoder, _DecoderInterface):
-    """`rskip.transformer`'s decoder with the arguments and results that fairseq's trainer and generator expect."""
+    """`rskip.transformer`'s decoder with the arguments and results that fairseq's trainer and generator expect.
+
+    starts_with: the token that targets start with. fairseq's own start with the end symbol, which is replaced.
+    """
+
+    starts_with: Literal["end", "begin"] = "end"
 
     def __init__(self, config: StackConfig, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         super().__init__(config, embed_tokens)
@@ -46,8 +51,15 @@ class ConnectionDecoder(Decoder, _DecoderInterface):
         and the output weight (V, C). DistributedDataParallel needs parameters to be used within the model's forward.
         """
         memory = memory_of(encoder_out)
+        if self.starts_with == "begin":
+            start = prev_output_tokens == self.dictionary.eos()
+            prev_output_tokens = prev_output_tokens.masked_fill(start, self.dictionary.bos())
         if loss is not None:
-            return loss(self.features(prev_output_tokens, memory), self.output_projection.weight)
+            features, weight = self.features(prev_output_tokens, memory), self.output_projection.weight
+            if (bias := self.output_projection.bias) is not None:  # the weight of a further feature, which is 1
+                features = torch.cat([features, torch.ones_like(features[..., :1])], dim=-1)
+                weight = torch.cat([weight, bias[:, None]], dim=1)
+            return loss(features, weight)
         if self.training:
             features = self.features(prev_output_tokens, memory)
             return (features if features_only else self.output_projection(features)), {"attn": [None]}

@@ -13,12 +13,11 @@ from fairseq.models.transformer import TransformerModel
 
 from fairseq_compat.one_line_errors import UsageError
 from rskip.captioning.config import CaptioningConfig
-from rskip.checkpoint.checkpoint import beyond_fairseq
 from rskip.checkpoint.fairseq_settings import GROUPS
 from rskip.connections import check_connection, find_family, parse_connection
 from rskip.fairseq_plugin.usage_errors import flag_of, usage_errors
 from rskip.transformer import TransformerConfig
-from rskip.transformer.config import StackConfig
+from rskip.transformer.config import ACTIVATIONS, StackConfig
 
 Config = TypeVar("Config", bound=StackConfig)
 
@@ -46,13 +45,24 @@ OF_DATA: dict[type[StackConfig], dict[str, Any]] = {
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """Adds the flags of fairseq's transformer, and `--connection` for both stacks or one."""
+    """Adds the flags of fairseq's transformer, with all our activations, and `--connection` for both stacks or one."""
     TransformerModel.add_args(parser)
+    next(each for each in parser._actions if each.dest == "activation_fn").choices = ACTIVATIONS
     help_text = "residual connection, such as 2rskip+ln"
     parser.add_argument("--connection", metavar="SPEC", help=f"{help_text} (default: the architecture's)")
     parser.add_argument("--encoder-connection", metavar="SPEC", help=f"{help_text}, only for the encoder")
     parser.add_argument("--decoder-connection", metavar="SPEC", help=f"{help_text}, only for the decoder")
     add_training_flags(parser)
+
+
+def add_translation_flags(parser: ArgumentParser) -> None:
+    """Adds the flags that only translation models have: those of imported Marian models."""
+    parser.add_argument(
+        "--output-bias", action="store_true", default=None, help="the output projection has a bias (default: no)"
+    )
+    parser.add_argument(
+        "--start", choices=("end", "begin"), help="token that targets start with: </s>, or <s> (default: end)"
+    )
 
 
 def add_training_flags(parser: ArgumentParser) -> None:
@@ -101,9 +111,6 @@ def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) ->
         if getattr(args, group, None) is not None:
             advice = f"give flat settings such as {group}_{next(iter(settings))}"
             raise UsageError(f"rskip's architectures don't read the group {group}: {advice}")
-    if beyond := beyond_fairseq({"model": vars(args)}):  # from a checkpoint of an imported model
-        named = " and ".join(f"{name}={getattr(args, name)!r}" for name in beyond)
-        raise UsageError(f"fairseq neither trains nor runs models with {named}: use `rskip translate`")
     for name in ("connection", "encoder_connection", "decoder_connection"):
         spec = getattr(args, name, None)
         if spec is not None:

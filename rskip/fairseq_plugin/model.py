@@ -17,7 +17,13 @@ from rskip.checkpoint.stock_names import from_stock
 from rskip.cpu.loss import log_softmax
 from rskip.fairseq_plugin.decoder import ConnectionDecoder
 from rskip.fairseq_plugin.encoder import ConnectionEncoder
-from rskip.fairseq_plugin.flags import add_flags, config_from_args, take_compile_layers, take_probe
+from rskip.fairseq_plugin.flags import (
+    add_flags,
+    add_translation_flags,
+    config_from_args,
+    take_compile_layers,
+    take_probe,
+)
 from rskip.fairseq_plugin.probe import Probe, TrainingProbe
 from rskip.fairseq_plugin.usage_errors import usage_errors
 from rskip.machine.device import set_gpu_arithmetic
@@ -29,7 +35,6 @@ from rskip.transformer.stack import compile_layers
 _Model = TypeVar("_Model", bound="TrainedByFairseq")
 
 MODEL_NAME = "rskip_transformer"
-_OUTPUT_BIAS = "decoder.output_projection.bias"
 
 
 class OtherArchitectureError(UsageError):
@@ -114,11 +119,6 @@ class TrainedByFairseq(BaseFairseqModel):
         """
         if strict:
             own = self.state_dict(keep_vars=True)
-            if _OUTPUT_BIAS in state_dict:
-                raise UsageError(
-                    "the checkpoint holds an imported model (such as Marian) whose output projection has a bias, which "
-                    "fairseq can't train: use `rskip translate`"
-                )
             if own.keys() != state_dict.keys():
                 state_dict = from_stock(state_dict)
             if difference := next(self._differences(own, state_dict), None):
@@ -164,6 +164,12 @@ class ConnectionTransformer(ConnectionModel):
 
     config: TransformerConfig
 
+    @staticmethod
+    def add_args(parser: ArgumentParser) -> None:
+        """Adds the model's flags to fairseq's parser."""
+        add_flags(parser)
+        add_translation_flags(parser)
+
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> ConnectionTransformer:
         """Builds the model from `args` and the task's dictionaries."""
@@ -180,6 +186,7 @@ class ConnectionTransformer(ConnectionModel):
         with usage_errors():
             encoder = ConnectionEncoder(config, source, embed_source)
             decoder = ConnectionDecoder(config, target, embed_target)
+        decoder.starts_with = config.start
         # padding in the batch; without this the model would have to wait for its device
         decoder.left_padded = getattr(getattr(task, "cfg", None), "left_pad_target", None)
         model = cls(config, encoder, decoder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -111,14 +112,20 @@ class TextPipeline:
         """
         return TextPipeline(dataclasses.replace(self.config, **settings), self.subwords)
 
+    @property
+    def segments(self) -> tuple[Callable[[str], str], Callable[[str], str]]:
+        """The segmentation of the words of source and target into units."""
+        units = self.subwords
+        return units.segment, units.segment_target if isinstance(units, MarianPieces) else units.segment
+
     def encode(self, sentence: str) -> str:
         """The model tokens of a raw source sentence, joined by single spaces."""
-        segment = self.subwords.segment
+        segment, _ = self.segments
         return self._added.segment(sentence, lambda text: segment(self._source.words(text)))
 
     def encode_target(self, sentence: str) -> str:
         """The model tokens of a raw target sentence, joined by single spaces."""
-        segment = self.subwords.segment_target if isinstance(self.subwords, MarianPieces) else self.subwords.segment
+        _, segment = self.segments
         return self._added.segment(sentence, lambda text: segment(self._target.words(text)))
 
     def files(self) -> dict[str, bytes]:

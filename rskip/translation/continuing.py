@@ -23,7 +23,7 @@ _OF_SIDES = ("embed_dim", "ffn_embed_dim", "attention_heads", "layers", "learned
 _OF_MODEL = (
     "connection", "encoder_connection", "decoder_connection", "share_all_embeddings",
     "share_decoder_input_output_embed", "activation_fn", "layernorm_embedding", "no_scale_embedding",
-    "no_token_positional_embeddings",
+    "no_token_positional_embeddings", "output_bias", "start",
 )  # fmt: skip
 _LENGTHS = ("max_source_positions", "max_target_positions")
 
@@ -31,25 +31,29 @@ _LENGTHS = ("max_source_positions", "max_target_positions")
 def model_flags(model: Path, data: PreparedPairs) -> dict[str, Flag]:
     """fairseq-train's flags for the model's architecture.
 
-    :param model: a folder that `rskip train` or publishing wrote.
-    :raises SettingError: it is no such folder, was not trained by our architectures, or has other dictionaries.
+    :param model: a folder that `rskip train`, `rskip import` or publishing wrote.
+    :raises SettingError: it is no such folder, no architecture has its connections, or it has other dictionaries.
     """
     check_model_folder("from", model)
     tokenizer, config = Tokenizer.load(model), read_config(model / WEIGHTS)
-    known = {architecture(name, size) for name in CONNECTIONS for size in SIZES}
-    if config["arch"] not in known:
-        problem, advice = f"is {model}, whose architecture is {config['arch']}", "give a model that `rskip train` wrote"
-        raise SettingError("from", problem, advice=advice)
+    settings: Mapping[str, Any] = config["model"]
+    arch = config["arch"]
+    if arch not in {architecture(name, size) for name in CONNECTIONS for size in SIZES}:  # an imported model
+        specs = {settings.get(f"{side}_connection") or settings.get("connection") for side in ("encoder", "decoder")}
+        name = next((name for name, spec in CONNECTIONS.items() if {spec} == specs), None)
+        if name is None:
+            problem = f"is {model}, whose architecture {arch} fairseq can't train"
+            raise SettingError("from", problem, advice="give a model that `rskip train` wrote")
+        arch = architecture(name, "base")
     for language, expected in ((data.source, tokenizer.source), (data.target, tokenizer.target)):
         if Dictionary.load(data.path / f"dict.{language}.txt").tokens != expected.tokens:
             advice = f"prepare the text with --like {model}"
             raise SettingError("from", f"is {model}, which has another dictionary than {data.path}", advice=advice)
-    settings: Mapping[str, Any] = config["model"]
     names = [f"{side}_{name}" for side in ("encoder", "decoder") for name in _OF_SIDES]
     values = {name: settings[name] for name in (*names, *_OF_MODEL) if settings.get(name) is not None}
     usual = TransformerConfig.max_source_positions
     values |= {name: settings[name] for name in _LENGTHS if settings.get(name, usual) != usual}
-    return {"arch": config["arch"], **{name.replace("_", "-"): value for name, value in values.items()}}
+    return {"arch": arch, **{name.replace("_", "-"): value for name, value in values.items()}}
 
 
 def size_of(flags: Mapping[str, Flag]) -> str:
@@ -68,6 +72,11 @@ def further(train: Mapping[str, Flag], flags: Mapping[str, Flag], start: Path) -
     return {**kept, **flags, "lr": rate, "finetune-from-model": str(start)}
 
 
-def write_start(model: Path, path: Path) -> None:
-    """Writes the model as a checkpoint of fairseq's, which a training can start from."""
-    write_checkpoint(path, read_checkpoint(model / WEIGHTS))
+def write_start(model: Path, path: Path, *, arch: str) -> None:
+    """Writes the model as a checkpoint of fairseq's, which a training can start from.
+
+    :param arch: the architecture that the training names; fairseq doesn't know those of imported models.
+    """
+    checkpoint = read_checkpoint(model / WEIGHTS)
+    checkpoint.config["arch"] = arch
+    write_checkpoint(path, checkpoint)

@@ -19,6 +19,7 @@ from rskip.cli.main import main
 from rskip.corpora.own_corpus import default_cleaning, default_size
 from rskip.files import packed
 from rskip.text.pipeline import TextPipeline
+from rskip.text.tokenizer import Tokenizer
 from tests.corpora.conftest import contents
 
 ENGLISH = ["a dog", "the man", "two men", "a red car", "the old house"]
@@ -55,7 +56,8 @@ def prepare(stub: Path, tmp_path: Path) -> Prepare:
         nonlocal count
         count += 1
         output = tmp_path / f"out{count}"
-        assert main(["prepare", "--bpe-size", "30", *arguments, "--output", str(output), "--workers", "1"]) == 0
+        given = ["--subword", "bpe", "--bpe-size", "30", *arguments, "--output", str(output), "--workers", "1"]
+        assert main(["prepare", *given]) == 0
         return contents(output)
 
     return run
@@ -183,6 +185,34 @@ def test_what_other_programs_take_for_a_line_end_is_in_no_token(
     made = prepare(*write_sides(tmp_path / "train", pairs), "--subword", subwords, "--bpe-size", "400")
     assert json.loads(made["corpus.json"])["sentences"] == {"train": 46, "valid": 2, "test": 2}
     assert not set(f"{ends}\0") & set(made["dict.en.txt"].decode())
+
+
+# what Moses' tokeniser and its punctuation rules, or SentencePiece's own, change: quotes, dashes, forms, joiners, marks
+ANY_LANGUAGE = (
+    "هل أنت بخير؟ نعم، شكرا؛", "می‌خواهم بروم.", "आप कैसे हैं? वह घर गया।", "Πώς είσαι; Καλά·", "Ինչպե՞ս ես։",
+    "እንዴት ነህ፧ ደህና ነኝ።", "คุณเป็นอย่างไรบ้าง ฉันสบายดี", "はい、元気です。「ありがとう」ｶﾅ！",
+    "你好吗？我很好，谢谢。“你好”", "နေကောင်းလား။", "བདེ་པོ་ཡིན།",
+    "Как дела? — «Хорошо!»", "Il dit : « Bonjour ! »", "Er sagte: „Es kostet 5 %.“", "L'uomo dell'anno…",
+    "İstanbul'da ½ ﬁ", "e\u0301 is not é", "emoji 👩‍👧 and 🇫🇷", "a @-@ b &amp; | [c]",
+)  # fmt: skip
+
+
+def test_text_of_any_language_decodes_to_what_was_encoded(
+    stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether the units were learnt from it or not; and `rskip prepare` tells how much of the target text does."""
+    half = ANY_LANGUAGE[::2]
+    sides = write_sides(tmp_path / "train", [(f"w{n}", f"{half[n % len(half)]} {n}") for n in range(90)])
+    given = ["prepare", *sides, "--no-clean", "--workers", "1", "--output"]
+    assert main([*given, str(tmp_path / "own")]) == 0
+    assert "encoded and decoded, 4 of 4 de sentences of valid stay the same\n" in capsys.readouterr().out
+    tokenizer = Tokenizer.load(tmp_path / "own")
+    for sentence in ANY_LANGUAGE:
+        assert tokenizer.decode(tokenizer.encode_prefix(sentence)) == sentence
+    assert main([*given, str(tmp_path / "bpe"), "--subword", "bpe", "--bpe-size", "300"]) == 0
+    counts = json.loads((tmp_path / "bpe/corpus.json").read_bytes())["round_trip"]
+    assert counts["equal"] < counts["sentences"] == 4
+    assert f"decoded, {counts['equal']} of 4 de sentences of valid stay the same: the others" in capsys.readouterr().out
 
 
 def test_words_and_case_are_chosen_and_kept_for_translation(prepare: Prepare, tmp_path: Path) -> None:

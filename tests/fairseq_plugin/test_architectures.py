@@ -15,7 +15,7 @@ from rskip.checkpoint.transformer import build_transformer
 from rskip.connections import list_connections
 from rskip.fairseq_plugin.flags import config_from_args, unsupported_flags
 from rskip.fairseq_plugin.usage_errors import flag_of
-from rskip.transformer import TransformerConfig
+from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.architectures import CONNECTIONS, SIZES, architecture
 
 ARCHITECTURES = [architecture(connection, size) for connection in CONNECTIONS for size in SIZES]
@@ -101,17 +101,24 @@ def test_unsupported_flags_are_refused_by_name(parse, task, name):
         config_from_args(args, task.source_dictionary, task.target_dictionary)
 
 
-def test_what_imported_models_have_and_fairseq_lacks_is_refused(parse, task):
-    args = parse("--arch", "transformer_skip_ln_tiny", *SMALL)
-    model = ARCH_MODEL_REGISTRY["transformer_skip_ln_tiny"].build_model(args, task)
-    state = {**model.state_dict(), "decoder.output_projection.bias": torch.zeros(20)}
-    with pytest.raises(UsageError, match="an imported model .* whose output projection has a bias, which"):
-        model.load_state_dict(state)
-    for name, value in (("output_bias", True), ("start", "begin")):
-        args = parse("--arch", "transformer_skip_ln_tiny")
-        setattr(args, name, value)
-        with pytest.raises(UsageError, match=f"^fairseq neither trains nor runs models with {name}={value!r}: use"):
-            config_from_args(args, task.source_dictionary, task.target_dictionary)
+def test_a_model_as_marians_starts_with_its_token_and_has_a_bias(parse, task):
+    """Trained and scored, it computes what our translator computes, though fairseq's targets start with the end."""
+    flags = ["--output-bias", "--start", "begin", "--activation-fn", "swish", "--encoder-learned-pos"]
+    model = ARCH_MODEL_REGISTRY["transformer_skip_ln_tiny"].build_model(
+        parse("--arch", "transformer_skip_ln_tiny", *SMALL, *flags), task
+    )
+    torch.nn.init.normal_(model.decoder.output_projection.bias)
+    ours = Transformer(model.config).eval()
+    ours.load_state_dict(model.eval().state_dict())
+    source, prefix = torch.randint(4, 20, (2, 3, 7))
+    begin = torch.full((3, 1), task.target_dictionary.bos())
+    with torch.no_grad():
+        expected = ours(source, torch.cat([begin, prefix], dim=1))
+        end = torch.full_like(begin, task.target_dictionary.eos())
+        found, _ = model(source, torch.tensor([7] * 3), torch.cat([end, prefix], dim=1))
+        first, _ = model.decoder(end, model.encoder(source, torch.tensor([7] * 3)), incremental_state={})
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(first, expected[:, :1], rtol=1e-5, atol=1e-5)
 
 
 SUPPORTED = {

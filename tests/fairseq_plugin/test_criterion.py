@@ -22,10 +22,10 @@ def sample():
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("sentence_avg", [False, True])
-@pytest.mark.parametrize("connection", ["2rskip+ln", "prenorm+ln"])
-def test_equals_fairseqs(parse, task, sample, connection, sentence_avg, training):
-    flags = ["--connection", connection, "--encoder-embed-dim", "16", "--dropout", "0"]
-    args = parse("--arch", "transformer_skip_ln_tiny", *flags)
+@pytest.mark.parametrize("further", [["--connection", "prenorm+ln"], ["--output-bias", "--share-all-embeddings"]])
+def test_equals_fairseqs(parse, task, sample, further, sentence_avg, training):
+    flags = ["--connection", "2rskip+ln", "--encoder-embed-dim", "16", "--dropout", "0"]
+    args = parse("--arch", "transformer_skip_ln_tiny", *flags, *further)
     model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).train(training)
     results = []
     for kind in (LabelSmoothedCrossEntropyCriterion, ChunkedLabelSmoothedCrossEntropyCriterion):

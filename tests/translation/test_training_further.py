@@ -13,6 +13,9 @@ from rskip.cli.main import main
 from rskip.records import read_record
 from rskip.text import Dictionary, TextPipeline
 from rskip.translation import Translator
+from tests.checkpoint.hugging_face.conftest import marian
+
+__all__ = ["marian"]
 
 WORDS = {"the": "der", "a": "ein", "dog": "Hund", "man": "Mann", "house": "Haus", "red": "rot", "runs": "rennt"}
 OTHER = {**WORDS, "dog": "rot", "red": "Hund", "man": "Haus", "house": "Mann"}
@@ -22,7 +25,7 @@ def write(name: str, pairs: int, meaning: dict[str, str] = WORDS) -> list[str]:
     """Files of sentences that are translated word by word, and the arguments that name them."""
     rng, sides = random.Random(name), ([], [])
     for _ in range(pairs):
-        words = rng.choices([*WORDS], k=rng.randint(3, 8))
+        words = rng.choices([*meaning], k=rng.randint(3, 8))
         for side, sentence in zip(sides, (words, map(meaning.__getitem__, words)), strict=True):
             side.append(" ".join(sentence))
     for side, language in zip(sides, ("en", "de"), strict=True):
@@ -31,18 +34,16 @@ def write(name: str, pairs: int, meaning: dict[str, str] = WORDS) -> list[str]:
 
 
 @pytest.fixture
-def trained(
+def training(
     tmp_path: Path, forked_preprocess: None, forked_logged: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder with a model."""
+    """`rskip train` in an empty folder."""
     pytest.importorskip("fairseq")
     for module in ("rskip.tasks.run", "rskip.translation.scoring"):
         monkeypatch.setattr(f"{module}.run_logged", forked_logged)
     for module in ("rskip.translation.training", "rskip.experiments.quick_start"):
         monkeypatch.setattr(f"{module}.check_fairseq_flags", lambda given: None)
     monkeypatch.chdir(tmp_path)
-    assert not main(["prepare", *write("first", 400), "--subword", "sentencepiece-bytes", "--bpe-size", "320"])
-    assert not train("first", "model", 250, *NEW)
 
 
 NEW = ("--size", "tiny", "--set", "train.encoder-layers=1", "train.decoder-layers=1", "train.dropout=0")
@@ -53,7 +54,9 @@ def train(data: str, output: str, updates: int, *further: str) -> int:
 
 
 @pytest.mark.slow
-def test_it_is_better_there_than_before_and_than_a_new_model(trained: None) -> None:
+def test_it_is_better_there_than_before_and_than_a_new_model(training: None) -> None:
+    assert not main(["prepare", *write("first", 400), "--bpe-size", "320"])
+    assert not train("first", "model", 250, *NEW)
     assert not main(["prepare", *write("second", 150, OTHER), "--like", "model"])
     assert not train("second", "adapted", 120, "--from", "model", "--set", "train.dropout=0")
     assert not train("second", "new", 120, *NEW)
@@ -64,6 +67,20 @@ def test_it_is_better_there_than_before_and_than_a_new_model(trained: None) -> N
     before = corpus_chrf(translated, [target]).score
     after, new = (read_record(Path(f"{name}/results/recipe/1.json")).metrics["chrf"] for name in ("adapted", "new"))
     assert after > before + 5 and after > new + 5
+
+
+@pytest.mark.slow
+def test_an_imported_opus_mt_model_is_trained_further(training: None, marian: Callable[..., Path]) -> None:
+    """Of random weights: it learns, with its own units, start token and output bias."""
+    sides = "the dog runs over a green field while two cats", "der Hund läuft über ein grünes Feld während zwei Katzen"
+    words = dict(zip(*(side.split() for side in sides), strict=True))
+    assert not main(["import", "huggingface", "--model", str(marian()), "--output", "imported"])
+    assert not main(["prepare", *write("text", 300, words), "--like", "imported"])
+    assert not train("text", "adapted", 300, "--from", "imported", "--set", "train.dropout=0", "train.lr=0.01")
+    config = Translator.from_pretrained("adapted").model.config
+    assert config.output_bias and config.start == "begin" and config.activation_fn == "swish"
+    assert TextPipeline.load("adapted/text").sha256 == TextPipeline.load("imported/text").sha256
+    assert read_record(Path("adapted/results/recipe/1.json")).metrics["chrf"] > 60
 
 
 def test_what_does_not_fit_is_told(
