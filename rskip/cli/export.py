@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from rskip import checkpoint, cpu, transformer
 from rskip.checkpoint.fairseq_languages import language_tokens
-from rskip.checkpoint.hugging_face import TRANSLATION_MODELS, folder_at
+from rskip.checkpoint.hugging_face import folder_at
 from rskip.cli._model import check_replaceable, model_path, output_folder, saying_what_is_assumed
 from rskip.cli._model_arguments import add_model_arguments, model_settings
 from rskip.settings.errors import SettingError, errors_about
 from rskip.text.finding import TOKENS, TokenizerSettings
+from rskip.transformer.architectures import architecture_of
 from rskip.translation import Translator
 from rskip.translation.model_files import StoredWeights, find_checkpoint, find_model_files, model_parts, open_model
 from rskip.zoo.model_card import marian_card
@@ -147,9 +148,6 @@ def run_fairseq(args: argparse.Namespace) -> None:
     exported = stored.checkpoint
     if args.vanilla or path.is_dir():
         _check_one_pair(path, stored)
-    if not args.vanilla and exported.config["arch"] in TRANSLATION_MODELS:
-        problem = f"{path} is a Hugging Face model ({exported.config['arch']}), an architecture that rskip lacks"
-        raise ValueError(f"{problem}: add --vanilla for fairseq's own, or use `rskip translate`")
     if args.vanilla:
         embeddings = (exported.model.get(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder"))
         source, target = (0 if each is None else sum(each.shape[:1]) for each in embeddings)
@@ -159,6 +157,8 @@ def run_fairseq(args: argparse.Namespace) -> None:
                 source_language=exported.config["source_lang"],
                 target_language=exported.config["target_lang"],
             )
+    elif exported.fairseq_state is None:  # fairseq doesn't know the architectures of imported models
+        exported.config["arch"] = architecture_of(exported.config) or exported.config["arch"]
     beside = ""
     if path.is_dir():
         tokenizer, folder = stored.tokenizer(TokenizerSettings()), args.output.parent
@@ -167,8 +167,8 @@ def run_fairseq(args: argparse.Namespace) -> None:
         tokenizer.save(folder)
         beside = ", and dict.*.txt and text/ next to it"
     checkpoint.write_checkpoint(args.output, exported)
-    arch = exported.config["arch"]
-    user_dir = " --user-dir rskip" if "connection" in exported.config["model"] else ""
+    arch, model = exported.config["arch"], exported.config["model"]
+    user_dir = " --user-dir rskip" if {"connection", "encoder_connection"} & model.keys() else ""
     print(f"wrote {args.output} ({arch}){beside}: translate with fairseq-generate DATA --path {args.output}{user_dir}")
 
 

@@ -119,7 +119,8 @@ class BeamSearchGenerator:
     ) -> None:
         self.models = list(models)
         self.transformers = transformers
-        self.special = SpecialTokens.of(dictionary)
+        begins = any(getattr(model.decoder, "starts_with", "end") == "begin" for model in self.models)
+        self.special = SpecialTokens.of(dictionary, start=dictionary.bos() if begins else None)
         self.symbols_to_strip_from_output = {self.special.end}
         self.beam_size = min(options.beam, len(dictionary) - 1)
         self.options = replace(
@@ -146,7 +147,7 @@ class BeamSearchGenerator:
 
         :param sample: a batch of fairseq's. Only `sample["net_input"]["src_tokens"]` (B, S) is read.
         :param prefix_tokens: (B, P) forced first tokens.
-        :param bos_token: the token before the first one; default: the end symbol.
+        :param bos_token: the token before the first one; default: the model's.
         :raises UsageError: the model's output is not a number, a source is longer than the model can read, or lengths
             contradict each other.
         """
@@ -206,7 +207,7 @@ class BeamSearchGenerator:
             options,
             source_lengths=source.ne(self.special.padding).sum(1),
             prefix=prefix,
-            special=replace(self.special, start=start),
+            special=self.special if start is None else replace(self.special, start=start),
         )
 
     def _entry(self, hypothesis: Hypothesis, source: Tensor) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 CONNECTIONS = {
@@ -47,6 +48,19 @@ def architecture(connection: str, size: str, *, model: str = "transformer") -> s
     :param model: "transformer", or "transformer_lm" for language models.
     """
     return f"{model}_{connection}" + ("" if size == "base" else f"_{size}")
+
+
+def architecture_of(config: Mapping[str, Any]) -> str | None:
+    """The architecture that builds a translation model, given its settings as flags.
+
+    :param config: its `Checkpoint.config`.
+    :returns: its own; of an imported model the one with its connection; None: there is none.
+    """
+    own, model = config["arch"], config["model"]
+    if own in {architecture(name, size) for name in CONNECTIONS for size in SIZES}:
+        return str(own)
+    specs = {model.get(f"{side}_connection") for side in ("encoder", "decoder")}
+    return next((architecture(name, "base") for name, spec in CONNECTIONS.items() if {spec} == specs), None)
 
 
 def _language_model(size: Size, **others: Any) -> dict[str, Any]:

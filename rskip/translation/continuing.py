@@ -14,7 +14,7 @@ from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.flags import Flag
 from rskip.text.dictionary import Dictionary
 from rskip.text.tokenizer import Tokenizer
-from rskip.transformer.architectures import CONNECTIONS, SIZES, architecture
+from rskip.transformer.architectures import SIZES, architecture_of
 from rskip.transformer.config import TransformerConfig
 
 START = "start.pt"
@@ -37,14 +37,9 @@ def model_flags(model: Path, data: PreparedPairs) -> dict[str, Flag]:
     check_model_folder("from", model)
     tokenizer, config = Tokenizer.load(model), read_config(model / WEIGHTS)
     settings: Mapping[str, Any] = config["model"]
-    arch = config["arch"]
-    if arch not in {architecture(name, size) for name in CONNECTIONS for size in SIZES}:  # an imported model
-        specs = {settings.get(f"{side}_connection") or settings.get("connection") for side in ("encoder", "decoder")}
-        name = next((name for name, spec in CONNECTIONS.items() if {spec} == specs), None)
-        if name is None:
-            problem = f"is {model}, whose architecture {arch} fairseq can't train"
-            raise SettingError("from", problem, advice="give a model that `rskip train` wrote")
-        arch = architecture(name, "base")
+    if (arch := architecture_of(config)) is None:
+        problem, advice = f"is {model}, whose architecture is {config['arch']}", "give a model that `rskip train` wrote"
+        raise SettingError("from", problem, advice=advice)
     for language, expected in ((data.source, tokenizer.source), (data.target, tokenizer.target)):
         if Dictionary.load(data.path / f"dict.{language}.txt").tokens != expected.tokens:
             advice = f"prepare the text with --like {model}"

@@ -14,7 +14,9 @@ from rskip.checkpoint import read_checkpoint
 from rskip.checkpoint.transformer import build_transformer
 from rskip.connections import list_connections
 from rskip.fairseq_plugin.flags import config_from_args, unsupported_flags
+from rskip.fairseq_plugin.generator import BeamSearchGenerator, Transformers
 from rskip.fairseq_plugin.usage_errors import flag_of
+from rskip.generation import SearchOptions
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.architectures import CONNECTIONS, SIZES, architecture
 
@@ -119,6 +121,11 @@ def test_a_model_as_marians_starts_with_its_token_and_has_a_bias(parse, task):
         first, _ = model.decoder(end, model.encoder(source, torch.tensor([7] * 3)), incremental_state={})
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(first, expected[:, :1], rtol=1e-5, atol=1e-5)
+    generator = BeamSearchGenerator([model], task.target_dictionary, Transformers(), SearchOptions(beam=1))
+    for found, logits in zip(generator.generate([], {"net_input": {"src_tokens": source}}), expected, strict=True):
+        probabilities = logits[0].log_softmax(0)
+        likeliest = max(probabilities[2], *probabilities[3:])  # neither start nor padding
+        torch.testing.assert_close(found[0]["positional_scores"][0], likeliest, rtol=1e-5, atol=1e-5)
 
 
 SUPPORTED = {
