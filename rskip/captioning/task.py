@@ -59,4 +59,7 @@ import rskip
 
 captioner = rskip.load("{name}")
 captioner("photo.jpg")""".format,
+    use="""\
+For photographs like those of {dataset}, as a baseline in studies of residual connections, and to try rskip.
+Not for describing images to people who can't see them, nor for statements about the people in them: it guesses.""",
 )

@@ -47,4 +47,7 @@ import rskip
 model = rskip.load("{name}")
 print(model.generate("ROMEO:", length=200, seed=1))
 model.score("To be, or not to be").bits_per_character""".format,
+    use="""\
+For text like {dataset}, to compare residual connections, and to try rskip.
+Not for facts, answers or other text: it continues a text in the style of the one that it was trained on.""",
 )

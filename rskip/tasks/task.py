@@ -155,6 +155,7 @@ class Task(Generic[SettingsT]):
     :param probed: whether its training supports a recipe's `probe`.
     :param reads_checkpoints: whether `load` also reads a checkpoint of fairseq, given its path.
     :param example: Python code that uses the published model `name`.
+    :param use: what its published models are for and not for, for their cards; `{dataset}` is a model's dataset.
     """
 
     name: str
@@ -168,6 +169,7 @@ class Task(Generic[SettingsT]):
     probed: bool = False
     reads_checkpoints: bool = False
     example: Callable[..., str] = _example
+    use: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "measures", self.measures or self.headings)

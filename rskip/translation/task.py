@@ -80,4 +80,7 @@ TASK = Task(
     probed=True,
     precisions=("float32", "bfloat16", "int8"),
     example=_example,
+    use="""\
+For sentences like those of {dataset}, as a baseline in studies of residual connections, and to try rskip.
+Not for other text, which it usually translates wrongly, and not where a wrong translation does harm.""",
 )

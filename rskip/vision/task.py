@@ -56,4 +56,7 @@ from PIL import Image
 model = rskip.load("{name}")
 image = model.transforms()(Image.open("image.png").resize((32, 32)))  # (3, 32, 32), normalised
 model.classes[model(image[None]).argmax().item()]""".format,
+    use="""\
+For images like those of {dataset} (32 × 32 pixels), as a baseline in studies of residual connections, and to try rskip.
+Not for other images: it assigns one of its classes to any image, often with a high probability.""",
 )

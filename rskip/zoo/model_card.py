@@ -75,6 +75,7 @@ def model_card(entry: ModelEntry) -> str:
         "`rskip zoo publish` writes this card from checkpoints.json; do not edit it by hand.",
         markdown_text(_what(entry, code="`")),
         f"```python\n{find_task(entry.task).example(name=entry.name)}\n```",
+        *_use(entry),
         *_scores(entry),
         *_origin(entry),
         "## Files",
@@ -109,12 +110,18 @@ def marian_card(
     example = _WITH_TOKENIZER if has_tokenizer else _WITHOUT_TOKENIZER.replace("TARGET", target_vocabulary)
     unknown = ["## Licence", "Unknown: state the licence here, and above as `license`, before you publish the model."]
     title = f"# {markdown_text(name) if entry is None else entry.name}"
-    further = [*_scores(entry), *_origin(entry)] if entry else unknown
+    further = [*_use(entry), *_scores(entry), *_origin(entry)] if entry else unknown
     return _joined("\n".join(front), title, what, example, _READ_BY_RSKIP, _MARIAN_NOTES, *further)
 
 
 def _joined(*blocks: str) -> str:
     return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _use(entry: ModelEntry) -> list[str]:
+    """What the model is for and not for, in Markdown."""
+    dataset = entry.figures[0].dataset.partition(" (")[0]
+    return ["## Use", find_task(entry.task).use.format(dataset=f"`{dataset}`")] if find_task(entry.task).use else []
 
 
 def _scores(entry: ModelEntry) -> list[str]:

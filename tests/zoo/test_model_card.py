@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rskip.settings.paper import Paper
-from rskip.zoo.model_card import describe
+from rskip.zoo.model_card import describe, model_card
 from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, ModelEntry, ModelFile, ModelScore
 
 replace = msgspec.structs.replace
@@ -57,3 +57,9 @@ def test_the_description_is_these_lines() -> None:
             "  files             5.0 MB: model.safetensors, dict.en.txt, text/pipeline.json",
         ]
     )
+
+
+def test_a_card_says_what_the_model_is_for_before_its_scores() -> None:
+    card = model_card(ENTRY)
+    assert "\n## Use\n\nFor sentences like those of `d-en-de`, " in card
+    assert card.index("\nNot for other text, ") < card.index("## Scores")
