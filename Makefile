@@ -16,10 +16,12 @@ COVERAGE ?= 95
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 # pytest's -m for `make test`
 TESTS ?= not slow and not install
+# tests for `make test-lowest`: those that need no tools of development
+LOWEST ?= $(addprefix tests/,checkpoint connections cpu files generation nn records serving settings text transformer)
 # number of inputs per kind for `make fuzz`, which takes an hour or more
 FUZZ ?= 5000
 
-.PHONY: help demo setup test tests test-slow test-install fuzz coverage lint bench faults study docs dist clean distclean
+.PHONY: help demo setup test tests test-slow test-install test-lowest fuzz coverage lint bench faults study docs dist sums clean distclean
 .DELETE_ON_ERROR:
 
 help:
@@ -27,6 +29,7 @@ help:
 	@echo 'make test        ruff, mypy and the fast tests'
 	@echo 'make test-slow   the tests that train, kill processes or run torchrun'
 	@echo 'make test-install  install into fresh environments, from wheels and editable, with two versions of pip'
+	@echo 'make test-lowest  a part of the fast tests with the lowest versions that setup.py admits, in build/lowest'
 	@echo 'make fuzz        tests/fuzz with new inputs each time, FUZZ per kind (default: $(FUZZ)); make test runs half a minute of it'
 	@echo 'make coverage    check that the fast tests run at least $(COVERAGE) % of the lines of rskip/'
 	@echo 'make lint        ruff and mypy'
@@ -34,7 +37,7 @@ help:
 	@echo 'make faults      test killed commands, full disks, lost networks and simultaneous commands; writes study/results/robustness/faults.md'
 	@echo 'make study       regenerate the tables and figures in docs/ from the records in study/results/'
 	@echo 'make docs        build the site in build/docs: guides and API reference; fails on warnings'
-	@echo 'make dist        source distribution and wheel of the last commit, checked, with their checksums, in dist/'
+	@echo 'make dist        source distribution and wheel of the last commit, checked, a bill of materials, and checksums, in dist/'
 	@echo 'make setup       set up $(VENV)/ only; PYTHON=python3.12 chooses the Python'
 	@echo 'make clean       remove the files of builds and tests; make distclean removes $(VENV)/ too'
 
@@ -56,6 +59,12 @@ test-slow: setup
 
 test-install: setup
 	@$(PYTEST) -m install tests/setup
+
+test-lowest: $(STAMPS)/release
+	@$(BIN)/uv venv --quiet --clear --python "$(PYTHON)" build/lowest
+	@$(BIN)/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct --editable '.[all]'
+	@$(BIN)/uv pip install --quiet --python build/lowest/bin/python pytest hypothesis httpx
+	@OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -m 'not slow and not install' $(LOWEST)
 
 fuzz: setup
 	@RSKIP_FUZZ=$(FUZZ) $(PYTEST) tests/fuzz
@@ -87,7 +96,12 @@ dist: $(STAMPS)/release
 	@git archive HEAD | tar -x -C build/dist
 	@$(BIN)/python -m build --outdir dist build/dist >build/dist.log 2>&1 || { cat build/dist.log >&2; exit 1; }
 	@$(BIN)/twine check --strict dist/*
-	@(cd dist && sha256sum *.tar.gz *.whl && cd ../build/dist && sha256sum checkpoints.json) | tee dist/SHA256SUMS
+	@$(BIN)/cyclonedx-py environment --output-reproducible $(BIN)/python | sed 's|file://$(CURDIR)|.|' >dist/rskip.cdx.json
+	@cp build/dist/checkpoints.json dist
+	@$(MAKE) --no-print-directory sums
+
+sums:
+	@cd dist && rm -f SHA256SUMS && sha256sum -- * | tee ../build/SHA256SUMS && mv ../build/SHA256SUMS .
 
 clean:
 	rm -rf build dist docs/api *.egg-info .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
