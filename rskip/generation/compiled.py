@@ -90,10 +90,9 @@ class CompiledSearch:
             if each_step is not None:
                 each_step(length + 1)
             decoding.know(min(length + _STEPS_TO_KNOW, most))
-            # it returns earlier after 0.2 seconds, or if tokens exceed the known positions
-            steps = _MANY if each_step is None else 1
-            finished = self._finished(self.library.search_run(self._search, decoding, steps, threads()))
-            length = self._view().length if each_step is None else length + 1
+            # it returns after 0.2 seconds, or if tokens exceed the known positions
+            finished = self._finished(self.library.search_run(self._search, decoding, _MANY, threads()))
+            length = self._view().length
 
     def step(self, logits: int, kind: int, attention: int | None, *, threads: int) -> bool:
         """A step from the addresses of logits (B', K', V), which it changes, and attention (B', K', S).

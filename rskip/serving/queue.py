@@ -42,7 +42,7 @@ class Lane:
     def compute(self, items: Sequence[Source], each_step: Callable[[int], None]) -> list[Translation]:
         """The translations of the sources.
 
-        :param each_step: called before each step of the search; what it raises ends the computation.
+        :param each_step: called during the search, at least every 0.2 seconds; what it raises ends the computation.
         """
         searcher = ModelSearcher(self.translator.model, each_step)
         return self.translator.search(items, self.options, max_tokens=self.max_tokens, searcher=searcher)

@@ -112,9 +112,12 @@ class Service:
                 raise RequestError(400, f"{option} is {value}: expected at most {most}, the server's maximum")
         if any(map(_LONG_WORD.search, sentences)):
             raise RequestError(400, f"a word is too long: expected a space after at most {_LONGEST_WORD:,} characters")
-        changes = {option: value for option, value in given.items() if value is not None}
+        options = translator.options
+        asked = {**given, "nbest": nbest, "beam": beam}
+        changes = {name: value for name, value in asked.items() if value not in (None, getattr(options, name))}
         try:
-            options = translator.options.changed({**changes, "nbest": nbest, "beam": beam})
+            if changes:  # checking all options takes as long as tokenising a sentence
+                options = options.changed(changes)
             sources = await aside(sum(map(len, sentences)), lambda: translator.read(sentences, options))
         except (SettingError, SentenceError) as error:
             raise wrong_request(error) from None

@@ -101,7 +101,7 @@ class Searcher(Protocol):
 class ModelSearcher:
     """Searches with a model in this process.
 
-    each_step: called before each step of a batch's search with the step's number, from 1.
+    each_step: see `rskip.generation.beam_search`.
     """
 
     model: TranslationModel
