@@ -49,7 +49,7 @@ def _describe(stored: Stored, dictionaries: str | os.PathLike[str] | None) -> De
         wanted = ("source_language", "target_language", "precision")
         about = {name.partition("_")[0]: str(getattr(settings, name)) for name in wanted if hasattr(settings, name)}
         return {"file": str(stored.file), **about}
-    config, tensors = stored.checkpoint.config, stored.checkpoint.model
+    config = stored.config
     tokens = language_tokens(config)
     if tokens is not None and not tokens.codes:
         tokens = find_languages_of(tokens, stored.file, dictionaries)
@@ -65,7 +65,7 @@ def _describe(stored: Stored, dictionaries: str | os.PathLike[str] | None) -> De
         "task": config["task"],
         "architecture": config["arch"],
         "sizes": sizes,
-        "parameters": sum({id(each): each.numel() for each in tensors.values()}.values()),
+        "parameters": stored.parameters,
         "source": config["source_lang"],
         "target": config["target_lang"],
         "languages": [] if tokens is None else sorted(tokens.codes),
@@ -87,7 +87,7 @@ def _text(
         others = [code for code in tokens.codes if code not in own]
         source, target = (name or (others.pop(0) if others else None) for name in own)
         languages = source, target
-    if pairs := language_pairs(stored.checkpoint.config):
+    if pairs := language_pairs(stored.config):
         languages = pairs[0].partition("-")[::2]
     try:
         found = stored.tokenizer(TokenizerSettings(dictionaries=dictionaries, languages=languages)).text

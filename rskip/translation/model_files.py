@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -160,6 +161,14 @@ class StoredWeights:
 
         return read_checkpoint(self.file)
 
+    @property
+    def parameters(self) -> int:
+        """The number of parameters. Tied ones count once."""
+        if (arrays := self._arrays) is None:
+            return sum({id(each): each.numel() for each in self.checkpoint.model.values()}.values())
+        with arrays.parameters() as stored:
+            return sum(math.prod(stored.shapes[name]) for name in {*map(stored.stored, stored.shapes)})
+
     def tokenizer(self, settings: TokenizerSettings) -> Tokenizer:
         """The model's tokenizer. See `find_tokenizer`."""
         languages = settings.languages
@@ -237,7 +246,7 @@ class StoredHuggingFace(StoredWeights):
     @property
     def config(self) -> dict[str, Any]:  # type: ignore[override]
         """The `Checkpoint.config`."""
-        return self.checkpoint.config
+        return self._arrays.config
 
     def tokenizer(self, settings: TokenizerSettings) -> Tokenizer:
         """The folder's tokenizer; `text` can only be TOKENS."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,10 @@ from rskip.checkpoint import Checkpoint, write_checkpoint
 from rskip.cli.main import main
 from rskip.text import Dictionary
 from rskip.transformer import Transformer, TransformerConfig
+from rskip.translation.model_files import open_model
+from tests.checkpoint.hugging_face.conftest import marian
+
+__all__ = ["marian"]
 
 SIZES = {
     f"{side}_{name}": value
@@ -49,3 +55,19 @@ def test_a_model_of_the_hub(model: Path, monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr("rskip.cli.inspect.hub_folder", lambda name: {"hf:org/tiny": model}[str(name)])
     assert main(["inspect", "hf:org/tiny"]) == 0
     assert "languages     2: en, fr\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("of_hugging_face", [False, True])
+def test_pytorch_is_not_needed(
+    model: Path,
+    marian: Callable[..., Path],
+    of_hugging_face: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = marian() if of_hugging_face else model
+    tensors = open_model(folder).checkpoint.model.values()
+    parameters = sum({id(each): each.numel() for each in tensors}.values())
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["inspect", str(folder)]) == 0
+    assert f"parameters    {parameters:,}\n" in capsys.readouterr().out
