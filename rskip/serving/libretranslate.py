@@ -53,7 +53,7 @@ def libretranslate_api(service: Service) -> APIRouter:
     @api.post("/translate", openapi_extra=documented(TranslateFields, forms=True))
     async def translate(request: Request) -> dict[str, Any]:
         """Translates a text or a list of texts, sentence by sentence."""
-        service.check_early(request)
+        service.check_key(request)
         fields = await read_fields(request)
         service.check_key(request, fields)
         return await _translate(service, request, _typed(fields, TranslateFields))
@@ -68,7 +68,7 @@ def libretranslate_api(service: Service) -> APIRouter:
     @api.post("/detect", openapi_extra=documented(DetectFields, forms=True))
     async def detect_language(request: Request) -> list[dict[str, Any]]:
         """The most probable languages of a text."""
-        service.check_early(request)
+        service.check_key(request)
         fields = await read_fields(request)
         service.check_key(request, fields)
         text = _typed(fields, DetectFields).q

@@ -100,7 +100,8 @@ class Models:
                 return each.name, self._between(each.name, *pair)
             except SettingError as error:
                 raise wrong_request(error) from None
-        raise RequestError(400, unnamed or _no_pair(source, target, self.directions()))
+        asked = "" if name is None else f"; the request names the model {name}"
+        raise RequestError(400, unnamed or _no_pair(source, target, self.directions()) + asked)
 
     def directions(self, name: str | None = None) -> dict[str, list[str]]:
         """The target languages of each source language, for one model or all.

@@ -51,7 +51,7 @@ def own_api(service: Service) -> APIRouter:
     @api.post("/translate", openapi_extra=documented(TranslateRequest))
     async def translate(request: Request) -> Response:
         """Translates sentences, with scores, n-best lists, alignments and notes."""
-        service.check_early(request)
+        service.check_key(request)
         content = await read_json(request)
         service.check_key(request, content)
         if isinstance(content.get("text"), str):
@@ -61,7 +61,7 @@ def own_api(service: Service) -> APIRouter:
     @api.get("/models")
     async def models(request: Request) -> dict[str, Any]:
         """The models that requests can name."""
-        service.check_key(request)
+        service.check_key(request, {})
         return {"object": "list", "data": [_description(each, service.started) for each in service.models]}
 
     return api

@@ -46,31 +46,18 @@ class Service:
         return bool(self._keys)
 
     def check_key(self, request: Request, content: Mapping[str, Any] | None = None) -> None:
-        """Checks the key in the header `Authorization: Bearer KEY`, the address, or `api_key` in the content.
+        """Checks the key in the header `Authorization: Bearer KEY`, in the address, or in the content as `api_key`.
 
+        :param content: None: it was not read yet and may have the key.
         :raises RequestError: a key is needed, and there is none or a wrong one.
-        """
-        if self._keys and not self.check_early(request):
-            given = (content or {}).get("api_key")
-            if not given:
-                raise RequestError(403, "an API key is needed: give it as api_key, or as Authorization: Bearer KEY")
-            self._compare(given)
-
-    def check_early(self, request: Request) -> bool:
-        """Checks the key in the header or the address before the content is read. Returns whether there is one.
-
-        :raises RequestError: it is wrong.
         """
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         given = (key.strip() if scheme.lower() == "bearer" else "") or request.query_params.get("api_key", "")
-        if given and self._keys:
-            self._compare(given)
-        return bool(given)
-
-    def _compare(self, given: Any) -> None:
-        found = [hmac.compare_digest(_digest(str(given)), known) for known in self._keys]
-        if not any(found):
+        given = given or (content or {}).get("api_key")
+        if self._keys and given and not any([hmac.compare_digest(_digest(str(given)), key) for key in self._keys]):
             raise RequestError(403, "Invalid API key")
+        if self._keys and not given and content is not None:
+            raise RequestError(403, "an API key is needed: give it as api_key, or as Authorization: Bearer KEY")
 
     def check_texts(self, texts: Sequence[str]) -> int:
         """The number of characters of a request's texts. Raises a `RequestError` if there are too many of either."""

@@ -84,7 +84,8 @@ def test_a_text_is_split_on_request(serving):
         (200, "", {"text": "a\nb"}),
         (400, "length_penalty is 99.0", {"length_penalty": 99}),
         (404, "no model is called 'dee' (did you mean 'de'?): expected de, fr", {"model": "dee"}),
-        (400, "French (fr) is not available as a target language", {"model": "de", "target": "fr"}),
+        (400, "as a target language from the source language of a model; the request names the model de",
+         {"model": "de", "target": "fr"}),
         (200, "", {"text": []}),
     ],
 )
