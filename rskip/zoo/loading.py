@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from rskip import checkpoint, translation
+from rskip import checkpoint
 from rskip.checkpoint.config_file import read_config
 from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name, suggest_newest
 from rskip.machine.device import is_cpu, usable_device
@@ -18,11 +18,6 @@ from rskip.zoo.registry import WEIGHTS, ModelEntry, find_model, read_registry, r
 
 if TYPE_CHECKING:
     import torch
-
-    from rskip.captioning.captioner import Captioner
-    from rskip.language_modeling import TextGenerator
-    from rskip.translation import Translator
-    from rskip.vision import Classifier
 
 
 def load(
@@ -63,17 +58,14 @@ def load(
     """
     path = registry_file()
     models = read_registry(path)
-    model: Translator | Classifier | Captioner | TextGenerator
     languages = source_language, target_language
     if isinstance(name, os.PathLike) or (name not in models and _is_path(name)):
-        model = load_folder(Path(name), device=device, dtype=dtype, languages=languages)
-    else:
-        entry = find_model(models, name)
-        model = load_entry(entry, root=path.parent, device=device, dtype=dtype)
-        if languages != (None, None):
-            _check_translates(entry.task, languages, source=str(name))
-            model = cast("Translator", model).between(*languages)
-    return model
+        return load_folder(Path(name), device=device, dtype=dtype, languages=languages)
+    entry = find_model(models, name)
+    if languages == (None, None):
+        return load_entry(entry, root=path.parent, device=device, dtype=dtype)
+    _check_translates(entry.task, languages, source=entry.name)
+    return load_entry(entry, root=path.parent, device=device, dtype=dtype).between(*languages)
 
 
 def _is_path(text: str) -> bool:
@@ -95,27 +87,27 @@ def load_folder(
     if is_hub_name(folder):
         folder = hub_folder(folder)
     if folder_at(folder):
-        return _translator(folder, device, dtype, languages)
-    if folder.suffix == ".pt" and folder.is_file():
+        task = find_task("translation")
+    elif folder.suffix == ".pt" and folder.is_file():
         task = _task(checkpoint.read_checkpoint(folder).config["task"], source=str(folder))
-        if task.reads_checkpoints:
-            precision, device = _checked(task, str(folder), device, dtype)
-            return task.load(folder, precision=precision, device=device)
         if task.name == "translation":
             raise FileNotFoundError(
                 f"{folder} is a translation model's checkpoint: convert it with `rskip import fairseq --checkpoint "
                 f"{folder} --dictionaries DATA --output MODEL`, where DATA is its data folder, then load MODEL"
             )
-    if not (folder / WEIGHTS).is_file() and (folder / "training" / WEIGHTS).is_file():
-        folder /= "training"  # of a run
-    if not (folder / WEIGHTS).is_file():
-        raise FileNotFoundError(f"{folder}: {_why_no_model(folder)}")
-    task = _task(read_config(folder / WEIGHTS)["task"], source=str(folder))
+        if not task.reads_checkpoints:
+            raise FileNotFoundError(f"{folder}: {_why_no_model(folder)}")
+    else:
+        if not (folder / WEIGHTS).is_file() and (folder / "training" / WEIGHTS).is_file():
+            folder /= "training"  # of a run
+        if not (folder / WEIGHTS).is_file():
+            raise FileNotFoundError(f"{folder}: {_why_no_model(folder)}")
+        task = _task(read_config(folder / WEIGHTS)["task"], source=str(folder))
+    options = _options(task, str(folder), device, dtype)
     if languages != (None, None):
         _check_translates(task.name, languages, source=str(folder))
-        return _translator(folder, device, dtype, languages)
-    precision, device = _checked(task, str(folder), device, dtype)
-    return task.load(folder, precision=precision, device=device)
+        options |= zip(("source_language", "target_language"), languages, strict=True)
+    return task.load(folder, **options)
 
 
 def _why_no_model(path: Path) -> str:
@@ -143,21 +135,8 @@ def load_entry(
     :param root: root of the checkout whose registry has the entry.
     """
     task = _task(entry.task, source=entry.name)
-    precision, device = _checked(task, entry.name, device, dtype)
-    return task.load(model_folder(entry, root=root), precision=precision, device=device)
-
-
-def _translator(
-    folder: Path,
-    device: str | torch.device | None,
-    dtype: str | torch.dtype | None,
-    languages: tuple[str | None, str | None],
-) -> Translator:
-    precision, device = _checked(find_task("translation"), str(folder), device, dtype)
-    source, target = languages
-    return translation.Translator.from_pretrained(
-        folder, source_language=source, target_language=target, precision=precision, device=device
-    )
+    options = _options(task, entry.name, device, dtype)
+    return task.load(model_folder(entry, root=root), **options)
 
 
 def _check_translates(task: str, languages: tuple[str | None, str | None], *, source: str) -> None:
@@ -173,14 +152,14 @@ def _task(name: object, *, source: str) -> Task[Any]:
         return find_task(name)
 
 
-def _checked(
+def _options(
     task: Task[Any], name: str, device: str | torch.device | None, dtype: str | torch.dtype | None
-) -> tuple[str, str | torch.device]:
-    """Checks the precision and the device.
+) -> dict[str, Any]:
+    """The precision and the device.
 
     :raises ValueError: the task does not support this precision, or the device does not exist.
     """
     precision = "float32" if dtype is None else str(dtype).removeprefix("torch.")
     if precision not in task.precisions:
         raise ValueError(f"{name} can't compute in {precision!r}: expected one of {', '.join(task.precisions)}")
-    return precision, "cpu" if device is None or is_cpu(device) else usable_device(device)
+    return {"precision": precision, "device": "cpu" if device is None or is_cpu(device) else usable_device(device)}
