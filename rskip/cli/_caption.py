@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from rskip.captioning.backbones import DETECTORS, load_backbone
@@ -21,9 +20,8 @@ from rskip.captioning.outputs import attention_files
 from rskip.cli._model import model_path
 from rskip.cli._options import refuse_flags, with_flags
 from rskip.cli._resuming import stopping_tells
-from rskip.cli.main import MISTAKE, termination_tells
+from rskip.cli.main import MISTAKE
 from rskip.files.images import find_named_images
-from rskip.files.resumable import how_to_resume
 from rskip.files.whole import check_apart
 from rskip.generation.options import SearchOptions
 from rskip.machine.device import choose_device
@@ -65,22 +63,17 @@ def write_file(
 ) -> dict[str, str]:
     """Writes captions to --output. Returns the errors of images that can't be read."""
     progress = Progress("captions", total=len(images), unit=" images", log=30, shown=not args.quiet)
-    with progress as bar, termination_tells(partial(how_to_resume, [args.output]), "rskip caption"):
-
-        def report(done: int) -> None:
-            bar.update(done - bar.n)
-
-        with stopping_tells("rskip caption", "the captions of {} images are"):
-            return write_captions(
-                captioner,
-                images,
-                args.output,
-                replace(options, token_scores=True),
-                batch_size=batch_size,
-                precision=args.precision,
-                resume=args.resume,
-                report=report,
-            )
+    with progress as bar, stopping_tells("rskip caption", [args.output], "the captions of {} images are"):
+        return write_captions(
+            captioner,
+            images,
+            args.output,
+            replace(options, token_scores=True),
+            batch_size=batch_size,
+            precision=args.precision,
+            resume=args.resume,
+            report=lambda done: bar.update(done - bar.n),
+        )
 
 
 def extract(args: argparse.Namespace) -> int:

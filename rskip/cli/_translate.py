@@ -18,7 +18,7 @@ from rskip.cli._model import model_of_the_hub, model_path, saying_what_is_assume
 from rskip.cli._model_arguments import STEP_FLAGS, model_settings
 from rskip.cli._options import flag_of, refuse_flags, with_flags
 from rskip.cli._resuming import stopping_tells
-from rskip.cli.main import loading_for_good, termination_raises, termination_tells, with_flag_names
+from rskip.cli.main import loading_for_good, termination_raises, with_flag_names
 from rskip.cli.translate import NOT_FLAGS
 from rskip.cpu.threads import set_threads
 from rskip.extras import has_torch
@@ -91,8 +91,7 @@ def translate_files(args: argparse.Namespace) -> None:
         )
         if "-" in jobs[0].inputs and sys.stdin.isatty() and not args.quiet:
             print("type one sentence per line, press Ctrl-D to end (see also --interactive)", file=sys.stderr)
-        telling = termination_tells(partial(how_to_resume, outputs), "rskip translate") if alone else nullcontext()
-        with telling, stopping_tells("rskip translate", "lines up to {} are"):
+        with stopping_tells("rskip translate", outputs, "lines up to {} are", alone=alone):
             lines, tokens, seconds, unknown = work.run(jobs)
         if verbose:
             if unknown >= MANY_UNKNOWN:

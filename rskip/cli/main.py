@@ -312,18 +312,3 @@ def termination_raises(resume: str = "repeat the command to resume") -> Iterator
         raise KeyboardInterrupt(*advice) from None
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def termination_tells(resumption: Callable[[], str], command: str) -> Iterator[None]:
-    """Like `termination_raises`; after SIGTERM it also prints `resumption`, the advice on how to resume.
-
-    After Ctrl-C the block prints this itself.
-    """
-    with termination_raises(""):
-        try:
-            yield
-        except SystemExit as exit:
-            if exit.code == TERMINATED and (hint := resumption()):
-                print(f"{command}: {hint}", file=sys.stderr)
-            raise
