@@ -21,12 +21,11 @@ import os
 import sys
 from pathlib import Path
 
-from rskip.cli._options import check_range, refuse_flags
+from rskip.cli._options import add_options, check_range, given_options, refuse_flags
 from rskip.cli.main import termination_raises
 from rskip.files.whole import check_apart, real_path
 from rskip.tasks.process import DIVERGED, CommandFailed
-from rskip.transformer.architectures import SIZES
-from rskip.translation.plan import CONNECTION, Choices
+from rskip.translation.plan import Choices
 
 _LEAST_MINUTES, _MOST_MINUTES = 1e-3, 1_000_000
 
@@ -42,16 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from", dest="start", type=Path, metavar="MODEL",
         help="train this model of yours further; DATA is from `rskip prepare --like MODEL`",
     )  # fmt: skip
-    model.add_argument(
-        "--connection", default=CONNECTION, metavar="SPEC", help="connection of residual blocks (default: %(default)s)"
-    )
-    model.add_argument(
-        "--size", metavar=f"{{{','.join(SIZES)}}}", help="size of the model (default: chosen for the corpus)"
-    )
+    add_options(model, Choices, only=("connection", "size"))
     schedule = parser.add_argument_group("schedule", "By default, the number of updates is chosen for the corpus.")
-    length = schedule.add_mutually_exclusive_group()
-    length.add_argument("--epochs", type=int, metavar="N", help="number of passes over the training set")
-    length.add_argument("--updates", type=int, metavar="N", help="exact number of weight updates")
+    add_options(schedule, Choices, only=("epochs", "updates"))
     schedule.add_argument(
         "--minutes",
         type=float,
@@ -65,11 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     machine = parser.add_argument_group("machine")
     machine.add_argument("--gpus", type=int, metavar="N", help="number of GPUs; 0: the CPU (default: 1 if available)")
-    machine.add_argument(
-        "--precision",
-        metavar="{float32,bfloat16,float16}",
-        help="number format for training (default: chosen for this machine)",
-    )
+    add_options(machine, Choices, only=["precision"])
     parser.add_argument("--dry-run", action="store_true", help="print the recipe and the commands without training")
 
 
@@ -81,15 +69,14 @@ def run(args: argparse.Namespace) -> int:
     check_range(args, "minutes", _LEAST_MINUTES, _MOST_MINUTES)
     check_range(args, "seed", 0, 2**32 - 1)
     if args.start is not None:
-        given = {"--size": args.size, "--connection": args.connection != CONNECTION}
+        given = {"--size": args.size, "--connection": args.connection}
         refuse_flags(given, "is given with --from, whose model determines it")
     output = args.output or Path("models", real_path(args.data).name)
     check_apart(output, Path(args.data))
-    choices = {name: getattr(args, name) for name in Choices.__struct_fields__}
     request = Request(
         data=os.path.normpath(args.data),
         output=output,
-        choices=Choices(**choices),
+        choices=Choices(**given_options(args, Choices)),
         minutes=args.minutes,
         start=args.start,
         seed=args.seed,

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from rskip.connections import parse_connection
 from rskip.settings.check import check
@@ -44,11 +45,15 @@ _PATIENCE = 10  # validations without a lower loss, or half of all if that is mo
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
     """The user's choices for a plan; `epochs` and `updates` exclude each other. None leaves a choice to the rule."""
 
-    connection: str = CONNECTION
-    size: SizeName | None = None
-    epochs: Count | None = None
-    updates: Count | None = None
-    precision: Precision | None = None
+    connection: Annotated[
+        str, Meta(description="connection of residual blocks", extra={"metavar": "SPEC"})
+    ] = CONNECTION
+    size: Annotated[SizeName | None, Meta(description="size of the model (default: chosen for the corpus)")] = None
+    epochs: Annotated[Count | None, Meta(description="number of passes over the training set")] = None
+    updates: Annotated[Count | None, Meta(description="exact number of weight updates")] = None
+    precision: Annotated[
+        Precision | None, Meta(description="number format for training (default: chosen for this machine)")
+    ] = None
 
     def __post_init__(self) -> None:
         """:raises SettingError: an invalid value, or both epochs and updates."""
