@@ -200,7 +200,7 @@ def _load(args: argparse.Namespace) -> tuple[Translator, transformer.Transformer
 def _check_one_pair(path: Path, stored: Stored) -> None:
     """:raises ValueError: a model with language tokens."""
     assert isinstance(stored, StoredWeights)
-    if language_tokens(stored.checkpoint.config) is not None:
+    if language_tokens(stored.config) is not None:
         raise ValueError(f"{path} is a multilingual model, which can't be exported: use `rskip translate`")
 
 
