@@ -1,6 +1,6 @@
 """Operator calls on a GPU, the bytes that they read and write, and the host's waits, counted on an emulated GPU.
 
-    python benchmarks/device_calls.py [--only forward_backward search_step update image_training]
+    python benchmarks/device_calls.py [--only forward_backward search_step update]
 
 Nothing is timed, because only a real GPU shows the time of a call. A fused or foreach operator and attention count as
 one call each; views do not count. Prints tables and appends one JSON line to
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -113,28 +112,6 @@ def update() -> list[Row]:
     return rows
 
 
-def image_training() -> list[Row]:
-    """PreAct-ResNet-110 in bfloat16 autocast: an iteration (2 images, so bytes are meaningless), a check, a save."""
-    from rskip.vision.data import ImageSet
-    from rskip.vision.settings import TrainingSettings
-    from rskip.vision.training import Start, TrainingFolder, image_training
-
-    rows = []
-    images = ImageSet(torch.zeros(8, 3, 32, 32, dtype=torch.uint8), torch.zeros(8, dtype=torch.long), ("one", "other"))
-    for connection in ("1xskip", "2rskip+ln", "sas"):
-        settings = TrainingSettings(depth=110, connection=connection, precision="bfloat16", batch_size=2)
-        with emulated_cuda() as counts, tempfile.TemporaryDirectory() as folder:
-            files, device = TrainingFolder(Path(folder)), torch.device("cuda", 0)
-            run = image_training(Start(settings=settings, files=files, seed=1, device=device), images, images)
-            run.step()
-            for name, work in {"iteration": run.step, "check": run.check, "save": run.save}.items():
-                counts.clear()
-                work()
-                rows.append(row(counts, connection=connection, of=name))
-                del rows[-1]["gigabytes"]
-    return rows
-
-
 class _CountedFromSecondStep:
     """A decoder that discards the counts of its first step, which builds caches. No search makes its last step."""
 
@@ -153,7 +130,6 @@ class _CountedFromSecondStep:
 
 PARTS: dict[str, Callable[[], list[Row]]] = {
     "forward_backward": forward_backward, "search_step": search_step, "update": update,
-    "image_training": image_training,
 }  # fmt: skip
 
 
