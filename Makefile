@@ -21,7 +21,7 @@ LOWEST ?= $(addprefix tests/,checkpoint connections cpu files generation nn reco
 # number of inputs per kind for `make fuzz`, which takes an hour or more
 FUZZ ?= 5000
 
-.PHONY: help demo setup test tests test-slow test-install test-lowest fuzz coverage lint bench faults study docs dist sums clean distclean
+.PHONY: help demo setup test tests test-slow test-install test-lowest fuzz coverage lint bench study docs dist sums clean distclean
 .DELETE_ON_ERROR:
 
 help:
@@ -34,7 +34,6 @@ help:
 	@echo 'make coverage    check that the fast tests run at least $(COVERAGE) % of the lines of rskip/'
 	@echo 'make lint        ruff and mypy'
 	@echo 'make bench       the benchmarks'
-	@echo 'make faults      test killed commands, full disks, lost networks and simultaneous commands; writes study/results/robustness/faults.md'
 	@echo 'make study       regenerate the tables and figures in docs/ from the records in study/results/'
 	@echo 'make docs        build the site in build/docs: guides and API reference; fails on warnings'
 	@echo 'make dist        source distribution and wheel of the last commit, checked, a bill of materials, and checksums, in dist/'
@@ -79,9 +78,6 @@ lint: setup
 
 bench: setup
 	@for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" || exit 1; done
-
-faults: setup
-	@$(BIN)/python tests/faults/campaign.py
 
 study: setup
 	@$(BIN)/python -m study
