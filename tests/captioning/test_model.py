@@ -9,7 +9,6 @@ import torch
 from rskip.captioning.config import CaptioningConfig
 from rskip.captioning.features import Features
 from rskip.captioning.model import CaptioningTransformer, GridPositions, batch_features
-from rskip.generation import SearchOptions, beam_search
 from rskip.settings.errors import SettingError
 from rskip.transformer.positions import SinusoidalPositions
 
@@ -79,18 +78,6 @@ def test_the_order_of_regions_does_not_matter_and_that_of_cells_does():
     torch.testing.assert_close(
         model(*batch_features([regions]), prefix), model(*batch_features([other]), prefix), rtol=0, atol=1e-9
     )
-
-
-def test_greedy_search_takes_what_the_decoder_finds_most_probable():
-    model, images = build(), [grid(2, 3), grid(2, 2, seed=1)]
-    features, padding, grids = batch_features(images)
-    options = SearchOptions(beam=1, min_length=5, max_length_b=5)
-    found = beam_search(model, model.encode(features, padding, grids), options, source_lengths=(~padding).sum(1))
-    for row, (hypothesis,) in enumerate(found):
-        prefix = torch.tensor([[2, *hypothesis.tokens[:-1].tolist()]])
-        logits = model(*batch_features([images[row]]), prefix)[0, :5]
-        logits[:, [1, 2]] = -torch.inf  # padding and, before the least length, the end
-        assert hypothesis.tokens[:-1].tolist() == logits.argmax(1).tolist()
 
 
 def test_what_does_not_fit_is_refused():

@@ -122,37 +122,6 @@ def pairs(folder: Path, *names: str) -> list[Pair]:
     return list(zip(*sides, strict=True))
 
 
-def test_languages_of_real_sentences(shared: Path) -> None:
-    pytest.importorskip("py3langid")
-    true = pairs(shared / "data/wmt14", "newstest2013.en", "newstest2013.fr")[:500]
-    assert not any(languages.mismatch(pair, ("en", "fr")) for pair in true)
-    for foreign in ([(french, english) for english, french in true], [(english, english) for english, _ in true]):
-        assert sum(languages.mismatch(pair, ("en", "fr")) for pair in foreign) > 450
-
-
-def test_multi30k_has_three_duplicates(shared: Path) -> None:
-    train = pairs(shared / "data/multi30k", "train.en", "train.de")
-    dropped = find_duplicates(b"".join(map(pair_digest, train))).tolist()
-    assert [pair for row, pair in enumerate(train) if row not in dropped] == list(dict.fromkeys(train))
-    assert len(dropped) == 3
-
-
-def test_the_iwslt15_subset_has_leaks(shared: Path) -> None:
-    """Against plain sets of its sentences."""
-    folder = shared / "data/iwslt15-en-vi"
-    train = pairs(folder, "subset30k.en", "subset30k.vi")
-    sets = (pairs(folder, f"subset30k-{name}.en", f"subset30k-{name}.vi") for name in ("tst2012", "tst2013"))
-    held_out = [pair for each in sets for pair in each]
-    cleaner = PairCleaner(CleaningOptions(leaks=True), languages=("en", "vi"), held_out=held_out)
-    kept = [pair for pair in train if cleaner.reason(pair) is None]
-    assert kept == [pair for pair in train if pair not in set(held_out)]
-    assert len(train) - len(kept) == 141
-    sides = [cleaner.held_out_sides(pair) for pair in kept]
-    sources, targets = ({pair[side] for pair in held_out} for side in (0, 1))
-    assert sides == [(pair[0] in sources, pair[1] in targets) for pair in kept]
-    assert [sum(side) for side in zip(*sides, strict=True)] == [87, 33]
-
-
 OPTIONS = CleaningOptions(empty=True, max_words=80, leaks=True, duplicates=True)
 SOURCE, TARGET = "source also in valid or test", "target also in valid or test"
 

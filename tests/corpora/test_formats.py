@@ -4,52 +4,17 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from typing import Any, get_args
-from xml.sax.saxutils import escape
+from typing import get_args
 
 import pytest
 
 from rskip.corpora.corpus import Format
 from rskip.corpora.formats import TextFile, read_pairs, read_sentences
 
-NEWS = [("newstest2013.de", 3000), ("newstest2014.en-fr.fr", 3003)]
-
 
 def write(path: Path, content: str) -> Path:
     path.write_bytes(content.encode())
     return path
-
-
-def wmt(sentences: list[str]) -> str:
-    """As WMT writes its test sets: documents of 40 segments, in paragraphs and with a headline."""
-    lines = ['<srcset setid="newstest" srclang="any">']
-    for start in range(0, len(sentences), 40):
-        lines += [f'<doc sysid="ref" docid="bbc.co.uk/{start}" genre="news" origlang="en">', "<hl>"]
-        for number, sentence in enumerate(sentences[start : start + 40], 1):
-            lines.append(f'<seg id="{number}">{escape(sentence)}</seg>')
-            lines += ["</hl>", "<p>"] if number == 1 else []
-        lines += ["</p>", "</doc>"]
-    return "\n".join([*lines, "</srcset>", ""])
-
-
-def iwslt(sentences: list[str]) -> str:
-    """As IWSLT writes its test sets: XML, a space on each side of a segment, data of the talk beside them."""
-    body = "".join(f'<seg id="{number}"> {escape(text)} </seg>\n' for number, text in enumerate(sentences, 1))
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n<mteval>\n<refset setid="iwslt2014-tst2010" srclang="any">\n'
-        '<doc docid="767" genre="lectures">\n<url>http://www.ted.com/talks/a?b=1&amp;c</url>\n'
-        f"<title>On dogs &amp; men</title>\n{body}</doc>\n</refset>\n</mteval>\n"
-    )
-
-
-@pytest.mark.parametrize("publish", [wmt, iwslt])
-@pytest.mark.parametrize(("name", "count"), NEWS)
-def test_real_test_sets(shared: Path, tmp_path: Path, name: str, count: int, publish: Any) -> None:
-    """WMT's sentences, in their publisher's format and back; French ones have hundreds of no-break spaces."""
-    sentences = list(TextFile(shared / f"data/wmt14/{name}.gz", "lines").read())
-    path = write(tmp_path / "test.sgm", publish(sentences))
-    assert list(TextFile(path, "sgm").read()) == list(TextFile(path, "xml").read()) == sentences
-    assert len(sentences) == count
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from rskip.corpora.inspection import (
     draw,
     inspect_data,
     length_statistics,
-    percentile,
     ratio_statistics,
     text_form,
     vocabulary_statistics,
@@ -234,11 +233,6 @@ def test_lengths_and_ratios() -> None:
         if side is not None:
             assert (result["tokens"], result["longest"]) == (sum(values), max(values))
             assert result["histogram"] == {str(length): values.count(length) for length in sorted(set(values))}
-
-
-def test_percentiles_of_few_values() -> None:
-    values, counts = np.array([3, 5, 8]), np.array([1, 2, 1])
-    assert [percentile(values, counts, percent) for percent in (0, 25, 26, 50, 75, 76, 100)] == [3, 3, 5, 5, 5, 8, 8]
 
 
 def test_vocabulary() -> None:

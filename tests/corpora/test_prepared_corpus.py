@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from rskip.corpora import CORPORA, PrepareOptions, prepare
-from rskip.files.whole import atomic_file
 from rskip.text import Dictionary, TextPipeline
 from tests.corpora.conftest import contents
 
@@ -142,27 +140,6 @@ def test_two_at_once_make_it_once(stub: Path, make_corpus: Any, mirror: Path, ou
         made = list(pool.map(lambda _: prepare(corpus, output, mirror=str(mirror)), range(4)))
     assert sorted(made) == [False, False, False, True]
     assert [path.name for path in output.parent.iterdir()] == ["tiny"]
-
-
-@pytest.mark.parametrize("stage", ["words", "texts"])
-def test_full_disk_while_writing_then_space_again(
-    stub: Path, make_corpus: Any, mirror: Path, output: Path, monkeypatch: pytest.MonkeyPatch, stage: str
-) -> None:
-    unbroken = output.with_name("unbroken")
-    prepare(make_corpus(), unbroken, mirror=str(mirror))
-
-    def full(path: Path) -> Any:
-        if stage in path.parts:
-            raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        return atomic_file(path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("rskip.corpora.stages.atomic_file", full)
-        with pytest.raises(OSError, match="No space left"):
-            prepare(make_corpus(), output, mirror=str(mirror))
-    assert prepare(make_corpus(), output, mirror=str(mirror))
-    assert contents(output) == contents(unbroken)
-    assert {path.name for path in output.parent.iterdir()} == {"tiny", "unbroken"}
 
 
 def test_full_disk_within_fairseq(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:

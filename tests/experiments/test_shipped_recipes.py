@@ -18,7 +18,6 @@ from rskip.experiments.recipe import Recipe, all_recipes, load_recipe, load_reci
 from rskip.formulas import registry
 from rskip.records import read_records
 from rskip.tasks.run import Run
-from rskip.translation.batches import plan_batches
 from rskip.translation.recipe import TOKENS_PER_UPDATE as KEY
 from rskip.translation.training import generate_command, scored_file, training_of
 from rskip.zoo.registry import read_registry
@@ -106,11 +105,7 @@ CIFAR10 = {
     "highway_bias_m6": "highway:bias=-6",
     "highway_gate_full": "highway:gate=full",
 }
-DEPTHS = (20, 32, 44, 56, 110)
 COCO = {"base": "skip_ln", "sas": "sas"}
-RATES = ("5e-4", "1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2")  # of the study multi30k_lr
-TEXT = {"prenorm_ln": "prenorm+ln", "1xskip_ln": "1xskip+ln", "2rskip_ln": "2rskip+ln", "2xskip_ln": "2xskip+ln"}
-ARCHITECTURES = {"1xskip_ln": "skip_ln", "2rskip_ln": "rskip_ln", "sas": "sas", "prenorm_ln": "prenorm"}
 
 
 @pytest.fixture(autouse=True)
@@ -228,18 +223,6 @@ def test_fairseq_takes_the_flags_of_every_variant_and_a_papers_variant_is_what_i
         assert recipe.paper and all(each.measure == "BLEU" for each in recipe.paper), name
 
 
-def test_an_update_has_the_papers_tokens_on_any_number_of_gpus() -> None:
-    for name, (_, tokens, _) in PAPERS.items():
-        for gpus in (1, 2, 3, 4, 8):
-            if tokens // gpus < 1024:
-                with pytest.raises(ValueError, match="use fewer GPUs"):
-                    plan_batches(RECIPES[name].settings.train, gpus=gpus)
-                continue
-            planned = plan_batches(RECIPES[name].settings.train, gpus=gpus)
-            assert planned and 0 <= tokens - planned.tokens < gpus * planned.update_freq
-            assert 1024 <= planned.max_tokens <= 4096
-
-
 def is_ours(name: str) -> bool:
     """A training of images that no paper has."""
     return any(study in name for study in ("_fast/", "_short/", "_resnet20/"))
@@ -289,4 +272,3 @@ def test_a_variant_of_captions_is_what_its_name_and_the_paper_say() -> None:
     ]
     assert len({str({**each.to_plain()["train"], "arch": ""}) for each in settings}) == 1
     assert [each.features.backbone for each in settings] == ["tf_efficientnet_lite0"] * 3 + ["constant"]
-

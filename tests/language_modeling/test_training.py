@@ -6,8 +6,6 @@ As a program of each process of torchrun this file trains with every part of a b
 from __future__ import annotations
 
 import math
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -30,7 +28,6 @@ from rskip.language_modeling.evaluation import token_losses
 from rskip.language_modeling.model_file import load_language_model, model_config
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.language_modeling.training import (
-    TrainingRun,
     iteration_seed,
     parameter_groups,
     read_curve,
@@ -38,7 +35,7 @@ from rskip.language_modeling.training import (
     training_batches,
 )
 from rskip.machine.ranks import Ranks
-from rskip.tasks.training import Diverged, Interrupted
+from rskip.tasks.training import Diverged
 from tests.language_modeling.conftest import SETTINGS
 
 DOUBLE: dict[str, Any] = {
@@ -133,36 +130,6 @@ def test_a_training_learns_and_its_curve_has_the_losses_of_its_model(
     options, (step, values) = logged
     assert (options["mode"], options["config"]["settings"]["lr"]) == ("offline", 1e-2)
     assert (step, values["valid/loss"], values["lr"]) == (150, last.valid_loss, last.lr)
-
-
-def test_a_stopped_training_goes_on_to_the_same_bytes(
-    trained: Path, train_here: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step = TrainingRun.step
-
-    def stepping(self: TrainingRun) -> None:
-        if self.iteration == 7:
-            os.kill(os.getpid(), signal.SIGTERM)
-        step(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingRun, "step", stepping)
-        with pytest.raises(Interrupted, match="after 8 iterations, saved in"):
-            train_here(tmp_path, dropout=0.1)
-    torch.rand(7)  # the random state of another session
-    train_here(tmp_path, dropout=0.1)
-    assert (tmp_path / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
-    ours, theirs = (read_curve(each / "curve.jsonl") for each in (tmp_path, trained))
-    assert [(p.iteration, p.train_loss, p.valid_loss) for p in ours] == [
-        (p.iteration, p.train_loss, p.valid_loss) for p in theirs
-    ]
-    checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    assert [session["from"] for session in checkpoint["sessions"]] == [0, 8]
-    for settings, told in (({"lr": 0.5}, "lr: 0.001, now 0.5"), ({"seed": 6}, "seed: 5, now 6")):
-        told = f"checkpoint.pt is from a training run with other settings .*{told}"
-        with pytest.raises(ValueError, match=told) as error:
-            train_here(tmp_path, dropout=0.1, **settings)
-    assert "\n" not in str(error.value)
 
 
 def test_a_training_on_another_text_is_refused(trained: Path, prepared: Path) -> None:
