@@ -11,7 +11,7 @@ from PIL import Image
 from rskip.captioning import captioner as captioner_module
 from rskip.captioning.captioner import Captioner
 from rskip.captioning.outputs import attention_files
-from rskip.cli.main import main
+from rskip.cli.main import build_parser, main
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,14 @@ def test_resuming_tries_failed_images_again(caption, pictures, tmp_path, monkeyp
     assert output.read_bytes() == whole.read_bytes() and {*tmp_path.glob("*.jsonl*")} == {whole, output}
 
 
+WITHOUT_EFFECT = {
+    "images",  # compared by their checksums
+    "output", "resume", "quiet", "format", "attention_folder", "sheet",  # --output always writes JSON lines
+    "backbone_weights",  # must be those of the model's features
+    "version", "user_dir", "command", "work", "imports_user_dir", "flags",  # of every command
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(28, "No space left on device")])
 def test_an_interrupted_run_is_resumed(stop, caption, pictures, tmp_path, monkeypatch):
     (pictures / "b.jpg").write_text("words")
@@ -109,6 +117,10 @@ def test_an_interrupted_run_is_resumed(stop, caption, pictures, tmp_path, monkey
     assert status == (130 if stop is KeyboardInterrupt else 2)
     assert "the captions of 2 images are in" in err and "--resume continues from there" in err
     assert not output.exists()
+    words = ["caption", "IMAGE", "--model", "MODEL"]
+    recorded = json.loads((tmp_path / "captions.jsonl.partial.journal").read_text().splitlines()[0])
+    unknown = vars(build_parser(words).parse_args(words)).keys() - {each.removesuffix("_sha256") for each in recorded}
+    assert unknown <= WITHOUT_EFFECT, "record a flag that changes lines in `write_captions`, or list it here"
     assert "resume" in caption(pictures, *options)[2]
     assert "started with other settings (beam: 4, now 5)" in caption(pictures, *options, "--resume", "--beam", "5")[2]
     (pictures / "0.png").write_bytes((pictures / "a.png").read_bytes())

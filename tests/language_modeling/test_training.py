@@ -1,7 +1,4 @@
-"""Trainings: batches, resuming to the same bytes, two processes as one, divergence.
-
-As a program of each process of torchrun this file trains with every part of a batch in its own process: DATA FOLDER.
-"""
+"""Trainings: batches, decay, curves, divergence; tests/vision has the loop that images and text share."""
 
 from __future__ import annotations
 
@@ -17,10 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as distributed
 
-from rskip.analysis.trace import TraceObserver
-from rskip.checkpoint import read_checkpoint, untrained_language_model
+from rskip.checkpoint import untrained_language_model
 from rskip.cli.main import main as rskip_command
 from rskip.connections import list_connections
 from rskip.language_modeling.data import load_data
@@ -37,31 +32,6 @@ from rskip.language_modeling.training import (
 from rskip.machine.ranks import Ranks
 from rskip.tasks.training import Diverged
 from tests.language_modeling.conftest import SETTINGS
-
-DOUBLE: dict[str, Any] = {
-    "connection": "2rskip+ln", "layers": 2, "heads": 2, "features": 16, "context": 8, "batch_size": 5,
-    "iterations": 11, "warmup_iterations": 2, "evaluate_every": 6,
-}  # fmt: skip
-
-
-def in_float64(data: str, folder: Path) -> None:
-    """Trains in float64, so that only a mistake makes a difference."""
-    torch.set_default_dtype(torch.float64)
-    try:
-        observer = TraceObserver(folder / "probe.jsonl", every=5, writes=Ranks.from_environment().first)
-        train(TrainingSettings(**DOUBLE), data=load_data(data), folder=folder, seed=5, device="cpu", observer=observer)
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-def main(data: str, folder: str) -> None:
-    """This file as a program."""
-    distributed.init_process_group("gloo")
-    in_float64(data, Path(folder))
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return read_checkpoint(folder / "model.safetensors").model
 
 
 def test_batches_are_sequences_at_offsets_that_seed_and_iteration_determine() -> None:
@@ -138,21 +108,6 @@ def test_a_training_on_another_text_is_refused(trained: Path, prepared: Path) ->
     settings = TrainingSettings(**{**SETTINGS, "dropout": 0.1})
     with pytest.raises(ValueError, match=r"other settings \(text: the files have changed since the earlier run\)"):
         train(settings, data=data, folder=trained, seed=5, device="cpu")
-
-
-@pytest.mark.slow
-def test_two_processes_train_as_one(
-    prepared: Path, tmp_path: Path, forked: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
-    in_float64(str(prepared), tmp_path / "one")
-    process = forked(__file__, str(prepared), str(tmp_path / "two"), folder=tmp_path, fairseq=False, ranks=2)
-    assert process.returncode == 0, process.stderr
-    ours, theirs = weights(tmp_path / "two"), weights(tmp_path / "one")
-    assert max(float((ours[name] - theirs[name]).abs().max()) for name in theirs) < 1e-9
-    points, expected = (read_curve(tmp_path / each / "curve.jsonl") for each in ("two", "one"))
-    for point, other in zip(points, expected, strict=True):
-        assert point.train_loss == pytest.approx(other.train_loss, rel=1e-9)
-        assert point.valid_loss == pytest.approx(other.valid_loss, rel=1e-9)
 
 
 KILLED_RUN = """
@@ -258,7 +213,3 @@ def test_every_family_takes_a_step(family: Any, prepared: Path) -> None:
     loss = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
     loss.backward()
     assert loss.isfinite() and all(each.grad is None or each.grad.isfinite().all() for each in model.parameters())
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

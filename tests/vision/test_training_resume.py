@@ -1,13 +1,9 @@
-"""Checkpoints; resumed trainings give the same result as uninterrupted ones; folders that can't be resumed.
-
-As a program this file trains on synthetic images and kills itself: FOLDER SETTINGS SIGNAL ITERATION.
-"""
+"""Checkpoints; resumed trainings give the same result as uninterrupted ones; folders that can't be resumed."""
 
 from __future__ import annotations
 
 import dataclasses
 import errno
-import json
 import os
 import signal
 import sys
@@ -51,13 +47,6 @@ def signal_at(iteration: int, number: int) -> None:
         step(self)
 
     LOOP.TrainingRun.step = stepping
-
-
-def main(folder: str, settings: str, number: str, iteration: str) -> None:
-    """This file as a program."""
-    LOOP.load_dataset = load_noise
-    signal_at(int(iteration), int(number))
-    train(TrainingSettings(**json.loads(settings)), folder=Path(folder), seed=5, device="cpu")
 
 
 def run(folder: Path, *, seed: int = 5, **changes: Any) -> None:
@@ -144,23 +133,6 @@ def test_a_second_signal_ends_a_process_that_is_alone():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.slow
-def test_a_killed_training_is_resumed(straight, tmp_path, forked):
-    """Killed after the checkpoint of an epoch's end, and the point that it was saved before."""
-    arguments = (str(tmp_path), json.dumps(SETTINGS), str(int(signal.SIGKILL)), "10")
-    process = forked(__file__, *arguments, folder=tmp_path, fairseq=False)
-    assert process.returncode == -signal.SIGKILL, process.stderr
-    assert content_of(tmp_path)["iteration"] == read_curve(tmp_path / "curve.jsonl")[-1].iteration == 9
-    assert [point["iteration"] for point in content_of(tmp_path)["curve"]] == [3, 6]
-    with (tmp_path / "curve.jsonl").open("a") as file:
-        file.write('{"epoch": 4, "iter')  # killed in the middle of a line
-    (tmp_path / ".checkpoint.pt.x1y2z3.partial.pt").write_bytes(b"killed in the middle of a file")
-    run(tmp_path)
-    files = ["checkpoint.pt", "config.json", "curve.jsonl", "model.safetensors", "owner.json", "run.json"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == files
-    assert_same_end(tmp_path, straight)
-
-
 @pytest.mark.parametrize("iteration", [3, 6, 11])
 def test_a_training_that_is_killed_while_it_evaluates_is_resumed(iteration, straight, tmp_path, monkeypatch):
     """Also at the training's end; save_every would have saved 0, 4 and 8."""
@@ -179,7 +151,12 @@ def test_a_training_that_is_killed_while_it_evaluates_is_resumed(iteration, stra
         with pytest.raises(RuntimeError, match="killed"):
             run(tmp_path)
     assert content_of(tmp_path)["iteration"] == iteration
+    with (tmp_path / "curve.jsonl").open("a") as file:
+        file.write('{"epoch": 4, "iter')  # as if killed in the middle of a line
+    (tmp_path / ".checkpoint.pt.x1y2z3.partial.pt").write_bytes(b"killed in the middle of a file")
     run(tmp_path)
+    files = ["checkpoint.pt", "config.json", "curve.jsonl", "model.safetensors", "owner.json", "run.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
     assert [session["from"] for session in content_of(tmp_path)["sessions"]] == [0, iteration]
     assert content_of(tmp_path)["curve"][-1]["iteration"] == 11
     assert_same_end(tmp_path, straight)
@@ -260,7 +237,3 @@ def test_a_check_finds_what_is_not_finite_and_nothing_else(value, diverged, begu
             begun.check()
     else:
         begun.check()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
