@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import struct
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -64,3 +68,21 @@ def test_sentences_that_get_lost_are_noticed(command: Path, tmp_path: Path) -> N
     (tmp_path / "out/valid.en-de.de.idx").write_bytes(index(1))
     with pytest.raises(OSError, match=r"fairseq-preprocess wrote 1 of 2 sentences: valid\.en-de\.de\.idx"):
         run(tmp_path)
+
+
+def test_an_interruption_ends_its_workers_too(command: Path, tmp_path: Path) -> None:
+    """tests/machine/test_workers.py has the workers of the other stages."""
+    script(command, f"sleep 60 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/worker; wait")
+
+    def interrupt() -> None:
+        while not (tmp_path / "worker").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    worker, until = Path("/proc", (tmp_path / "worker").read_text().strip()), time.monotonic() + 20
+    while worker.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not worker.exists()
