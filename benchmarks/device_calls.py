@@ -10,16 +10,13 @@ study/results/benchmarks/device_calls.jsonl.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from measuring.record import append_record, benchmark_parser
 
-import rskip
 from rskip.generation import SearchOptions, beam_search
 from rskip.transformer import Transformer, TransformerConfig
 from tests.emulated_device import Counts, emulated_cuda
@@ -90,8 +87,7 @@ def search_step() -> list[Row]:
 
 def update() -> list[Row]:
     """An update with fairseq's trainer: 6 + 6 layers in training mode. They are narrow, so bytes are meaningless."""
-    from fairseq.optim import OPTIMIZER_REGISTRY  # only this part imports fairseq
-    from measuring import fairseq_training
+    from measuring import fairseq_training  # only this part imports fairseq
 
     narrow = ("embed-dim=32", "ffn-embed-dim=64", "attention-heads=2")
     sizes = [f"--{side}-{size}" for side in ("encoder", "decoder") for size in narrow]
@@ -100,8 +96,6 @@ def update() -> list[Row]:
     batches = fairseq_training.make_batches(1, 128, dictionary, (8,))
     rows = []
     for system in workload.systems:
-        if system.optimizer not in OPTIMIZER_REGISTRY:  # in an older rskip
-            system = replace(system, optimizer="adam")
         with emulated_cuda() as counts:
             trainer = fairseq_training.build_trainer(system, workload, dictionary)
             fairseq_training.take_steps(trainer, batches)
@@ -143,10 +137,7 @@ def main() -> None:
         print(f"\n{name}: {(PARTS[name].__doc__ or '').strip()}")
         for each in found[name]:
             print("  " + json.dumps({key: value for key, value in each.items() if key != "where"}))
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=Path(rskip.__file__).parent, capture_output=True, text=True
-    ).stdout.strip()
-    append_record(args.output, "device_calls", {"commit": commit, "parts": found})
+    append_record(args.output, "device_calls", {"parts": found})
 
 
 if __name__ == "__main__":
