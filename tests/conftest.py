@@ -282,12 +282,10 @@ def own_process(environment: Environment) -> Callable[..., Process]:
 
 
 @pytest.fixture(scope="session")
-def fairseq_program(forked: Callable[..., Process], own_process: Callable[..., Process]) -> Callable[..., Process]:
-    """As `own_process`, which `torchrun` gets; other programs are forked from a process that has imported fairseq."""
+def fairseq_program(forked: Callable[..., Process]) -> Callable[..., Process]:
+    """As `own_process`, but forked from a process that has imported fairseq."""
 
     def run(name: str, *arguments: str, **options: Any) -> Process:
-        if name == "torchrun":
-            return own_process(name, *arguments, **options)
         return forked(str(PROGRAMS / name), *arguments, **options)
 
     return run

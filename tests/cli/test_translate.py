@@ -422,7 +422,7 @@ def test_every_flag_is_recorded_for_resuming_or_changes_no_line(monkeypatch):
 
 
 @pytest.mark.slow
-def test_torchruns_ranks_share_the_input_and_make_one_file(fairseq_program, translate, model, tmp_path, sentences):
+def test_ranks_share_the_input_and_make_one_file(fairseq_program, translate, model, tmp_path, sentences):
     source, lines = tmp_path / "in.en", [*sentences[:150], "\n", *sentences[150:200]]
     source.write_text("".join(lines), encoding="utf-8")
     assert translate(source, "--buffer-size", 20, "--output", tmp_path / "whole")[0] == 0
@@ -433,8 +433,7 @@ def test_torchruns_ranks_share_the_input_and_make_one_file(fairseq_program, tran
     assert process.returncode != 0
     assert "in.en: line 111 is not valid UTF-8" in process.stderr
     source.write_text("".join(lines), encoding="utf-8")
-    torchrun = ["--nproc_per_node", "2", "-m", "rskip", *words, "--resume"]
-    process = fairseq_program("torchrun", *torchrun, folder=tmp_path)
+    process = fairseq_program("rskip", *words, "--resume", folder=tmp_path, fairseq=False, ranks=2)
     assert process.returncode == 0, process.stderr
     assert 0 < int(re.search(r"(\d+) lines in", process.stderr)[1]) < 201
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()

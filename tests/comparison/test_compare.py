@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
 
 import pytest
@@ -20,9 +23,11 @@ from rskip.comparison.batches import OwnBatches, Text
 from rskip.comparison.plan import PILOT
 from rskip.comparison.result import Comparison
 from rskip.comparison.subjects import Job, model_loss
+from rskip.experiments.sweep import SweepJob
 from rskip.language_modeling.training import read_curve
 from rskip.machine.ranks import Ranks
 from rskip.records import read_record
+from tests.killing import killed_until_done
 
 CPU = torch.device("cpu")
 
@@ -96,11 +101,11 @@ def test_the_time_decides_the_updates(own: Path) -> None:
     with pytest.raises(ValueError, match=r"minutes is 1e-06: expected \S+ or more"):
         compared(own, ["2rskip+ln"], updates=None, minutes=1e-6)
     assert not Path("out/plan.json").exists()
-    found = compared(own, ["2rskip+ln"], updates=None, minutes=0.1, rates=[1e-2])
+    found = compared(own, ["2rskip+ln"], updates=None, minutes=0.04, rates=[1e-2])
     plan = found.plan
     expected = sum(plan.seconds(job) for job in plan.tests(dict.fromkeys(plan.all, 1e-2)))
     each = plan.seconds(Job("own", 1e-2, 1, 1)) * 8
-    assert 0.9 * 6 - each <= expected <= 0.9 * 6 + each  # the baseline's longer runs have whole updates
+    assert 0.9 * 2.4 - each <= expected <= 0.9 * 2.4 + each  # the baseline's longer runs have whole updates
 
 
 def test_a_run_that_diverges_ends_early_and_the_others_go_on(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,22 +152,27 @@ def test_bad_input_is_told_in_one_line(
 def test_a_killed_comparison_resumes_with_the_same_losses(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not main(command(own, "--rates", "1e-2"))
     whole = losses()
-    words = [sys.executable, "-m", "rskip", *command(own, "--rates", "1e-2")]
+    words = command(own, "--rates", "1e-2")
     words[words.index("out")] = "killed"
-    for stop in (signal.SIGKILL, signal.SIGTERM):
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "seed" in line:  # a run begins
-                break
-        process.send_signal(stop)
-        process.wait()
-    assert subprocess.run(words, capture_output=True).returncode == 0
+
+    @wraps(model_loss)
+    def stopping(model: nn.Module, batch: object) -> torch.Tensor:
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:  # a training heeds it
+            os.kill(os.getpid(), signal.SIGTERM)
+        return model_loss(model, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rskip.comparison.named.model_loss", stopping)
+        assert main(words) == 128 + signal.SIGTERM
+    assert losses("killed") != whole
+    killed_until_done(partial(main, words), seed=1, longest=0.5)
     assert losses("killed") == whole
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_losses_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_give_the_losses_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fairseq_program: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("".join(f"{number} and {number * number}\n" for number in range(200)))
     words = [
@@ -170,22 +180,31 @@ def test_two_processes_give_the_losses_of_one(tmp_path: Path, monkeypatch: pytes
         "--seeds", "2", "--layers", "1", "--features", "16", "--context", "8", "--batch-size", "4", "--device", "cpu",
     ]  # fmt: skip
     assert not main([*words, "--output", "one"])
-    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rskip"]
-    found = subprocess.run([*launched, *words, "--output", "two"], capture_output=True, text=True)
+    found = fairseq_program("rskip", *words, "--output", "two", folder=tmp_path, fairseq=False, ranks=2)
     assert found.returncode == 0, found.stderr
     one = losses("one", updates=20)
     assert len(one) == 4 and losses("two", updates=20) == pytest.approx(one, abs=1e-5)
 
 
-@pytest.mark.slow
-def test_ray_does_the_runs(own: Path) -> None:
-    pytest.importorskip("ray")
-    assert not main(command(own, "--rates", "1e-2"))
-    words = [sys.executable, "-m", "rskip", *command(own, "--rates", "1e-2", "--ray")]
-    words[words.index("out")] = "spread"
-    found = subprocess.run(words, capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
-    assert losses("spread") == losses()
+def test_with_ray_each_missing_run_is_a_command(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = command(own, "--rates", "1e-6", "1e-2", "--ray")
+    stages = []
+
+    def in_turn(jobs: list[SweepJob], *, address: str) -> list[str]:
+        stages.append([job.name for job in jobs])
+        assert not address and not [job for job in jobs if main([*job.words(0)]) or not job.result()]
+        return []
+
+    monkeypatch.setattr("rskip.cli._compare.run_jobs", in_turn)
+    monkeypatch.setattr("sys.argv", ["rskip", *words])
+    assert not main(words)
+    spread = losses()
+    shutil.rmtree("out")
+    assert not main([word for word in words if word != "--ray"])
+    assert len(stages[0]) == 4 <= len(stages[1]) and losses() == spread
+    monkeypatch.setattr("rskip.cli._compare.run_jobs", lambda jobs, **_: [f"{jobs[0].name}: it failed"])
+    shutil.rmtree("out")
+    assert main(words) == 2
 
 
 def test_a_batch_of_a_masked_model_predicts_a_seventh() -> None:

@@ -126,19 +126,19 @@ with folder_lock(Path(folder), busy="busy") as lock:
 
 @pytest.mark.slow
 def test_two_processes_end_with_their_killed_run_and_the_same_command_gives_the_same_bytes(
-    prepared: Path, tmp_path: Path
+    prepared: Path, tmp_path: Path, fairseq_program: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in {**SETTINGS, "iterations": 40}.items()]
-
-    def command(name: str) -> list[str]:
-        return [sys.executable, "-c", KILLED_RUN, str(prepared), str(tmp_path / name), "--device", "cpu", *flags]
+    flags += ["--device", "cpu"]
+    command = [sys.executable, "-c", KILLED_RUN, str(prepared), str(tmp_path / "killed"), *flags]
 
     def ranks() -> list[str]:
         """The processes that train in the folder of the killed run, by its mark."""
         return [each.parent.name for each in Path("/proc").glob("[0-9]*/environ") if _holds(each, mark)]
 
-    subprocess.run(command("straight"), check=True)
-    killed = subprocess.Popen(command("killed"))
+    straight = ["lm", "train", str(prepared), "--output", "straight/model", *flags]
+    assert fairseq_program("rskip", *straight, folder=tmp_path, fairseq=False, ranks=2).returncode == 0
+    killed = subprocess.Popen(command)
     while not (tmp_path / "killed/model/checkpoint.pt").exists():
         assert killed.poll() is None
         time.sleep(0.01)
@@ -146,7 +146,7 @@ def test_two_processes_end_with_their_killed_run_and_the_same_command_gives_the_
     assert len(ranks()) == 3, "torchrun and two ranks"
     killed.kill()
     killed.wait()
-    subprocess.run(command("killed"), check=True)
+    subprocess.run(command, check=True)
     assert not ranks()
     sessions = torch.load(tmp_path / "killed/model/checkpoint.pt", weights_only=True)["sessions"]
     assert [each["from"] > 0 for each in sessions] == [False, True]

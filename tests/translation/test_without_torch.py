@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -69,6 +70,23 @@ if __name__ == "__main__":
     assert "torch" not in sys.modules
 """
 
+SEVERAL = """
+import contextlib
+import io
+import json
+import sys
+from rskip.cli.main import main
+
+for arguments in json.loads(sys.argv[1]):
+    sys.stdin = io.TextIOWrapper(io.BytesIO(b"A man.\\n"))
+    with contextlib.redirect_stderr(io.StringIO()) as error:
+        try:
+            status = main(arguments)
+        except SystemExit as left:
+            status = left.code
+    print(json.dumps([status, error.getvalue()]))
+"""
+
 
 @pytest.fixture
 def run(root: Path, tmp_path: Path, environment: Callable[..., dict[str, str]]) -> Callable[..., object]:
@@ -82,6 +100,30 @@ def run(root: Path, tmp_path: Path, environment: Callable[..., dict[str, str]]) 
         return subprocess.run(command, cwd=cwd, env=env, input=text, capture_output=True, text=True)
 
     return run
+
+
+@pytest.fixture
+def errors(run: Callable[..., Any]) -> Callable[..., list[str]]:
+    """The one line that each of several commands ends with, in one process."""
+
+    def errors(*commands: list[object], **further: str) -> list[str]:
+        words = [[str(word) for word in command] for command in commands]
+        done = run("-c", SEVERAL, json.dumps(words), **further)
+        assert done.returncode == 0, done.stderr
+        statuses, printed = zip(*map(json.loads, done.stdout.splitlines()), strict=True)
+        assert set(statuses) == {2} and {text.count("\n") for text in printed} == {1}, printed
+        return list(printed)
+
+    return errors
+
+
+def translate(model: object) -> list[object]:
+    return ["translate", "--quiet", "--model", model]
+
+
+def beside(root: Path) -> list[object]:
+    """The flags for what lies beside a model."""
+    return ["--dictionaries", root / MODEL, "--text", root / MODEL / "text"]
 
 
 def test_the_command_translates_files_with_workers_and_scores(run, tmp_path: Path) -> None:
@@ -116,34 +158,27 @@ def test_folders_of_hugging_face_translate(run, tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, f"{expected.text}\n"), done.stderr
 
 
-def test_what_needs_pytorch_says_so_in_one_line(run, root: Path, tmp_path: Path) -> None:
+def test_what_needs_pytorch_says_so_in_one_line(errors, root: Path, tmp_path: Path) -> None:
     checkpoint = read_checkpoint(root / MODEL / "model.safetensors")
     config = {**checkpoint.config, "model": {**checkpoint.config["model"], "connection": "denseformer+ln"}}
     write_checkpoint(tmp_path / "model.safetensors", replace(checkpoint, config=config))
     (tmp_path / "model.pt").write_bytes(b"\x80\x02")
-    dictionaries = ["--dictionaries", root / MODEL, "--text", root / MODEL / "text"]
-    for model, further in (
-        (tmp_path / "model.safetensors", dictionaries),
-        (root / MODEL, ["--device", "cuda"]),
-        (tmp_path / "model.pt", dictionaries),
-        (f"{root / MODEL}:{root / MODEL}", []),
-    ):
-        done = run("-m", "rskip", "translate", "--quiet", "--model", model, *further, text="A man.\n")
-        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
-        assert " needs torch: install the extra torch with pip install " in done.stderr, done.stderr
-    done = run("-m", "rskip", "inspect", MODEL)
-    assert done.returncode == 2 and "model.safetensors needs torch: install the extra torch" in done.stderr, done.stderr
-    done = run("-m", "rskip", "train", "data")
-    needs = "rskip train: error: rskip train needs torch: install the extra fairseq with pip install "
-    assert done.returncode == 2 and done.stderr.startswith(needs), done.stderr
-    done = run("-m", "rskip", "analyse", "ratios", text="")
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+    *found, train = errors(
+        [*translate(tmp_path / "model.safetensors"), *beside(root)],
+        [*translate(root / MODEL), "--device", "cuda"],
+        [*translate(tmp_path / "model.pt"), *beside(root)],
+        translate(f"{root / MODEL}:{root / MODEL}"),
+        ["inspect", MODEL],
+        ["analyse", "ratios"],
+        ["train", "data"],
+    )
+    assert all(" needs torch: install the extra torch with pip install " in line for line in found), found
+    assert train.startswith("rskip train: error: rskip train needs torch: install the extra fairseq with pip install ")
 
 
-def test_what_pytorch_would_not_help_names_the_fault(run, root: Path, tmp_path: Path) -> None:
+def test_what_pytorch_would_not_help_names_the_fault(errors, root: Path, tmp_path: Path) -> None:
     """One line without the advice to install PyTorch: the fault is in the files."""
-    checkpoint, dictionaries = read_checkpoint(root / MODEL / "model.safetensors"), ["--dictionaries", root / MODEL]
-    dictionaries += ["--text", root / MODEL / "text"]
+    checkpoint = read_checkpoint(root / MODEL / "model.safetensors")
     invalid, cut, lacking = (tmp_path / f"{name}.safetensors" for name in ("invalid", "cut", "lacking"))
     config = {**checkpoint.config, "model": {**checkpoint.config["model"], "connection": "0rskip+ln"}}
     write_checkpoint(invalid, replace(checkpoint, config=config))
@@ -152,26 +187,21 @@ def test_what_pytorch_would_not_help_names_the_fault(run, root: Path, tmp_path: 
     write_checkpoint(lacking, checkpoint)
     (tmp_path / "bert").mkdir()
     (tmp_path / "bert/config.json").write_text('{"model_type": "bert"}')
-    for model, fault in (
-        (lacking, f"{lacking}: the weights lack encoder.layers.1.fc2.bias, but the settings describe"),
-        (invalid, f"{invalid}: encoder_connection is '0rskip+ln'"),
-        (cut, "truncated or damaged"),
-        (tmp_path / "bert", "model_type is 'bert': expected a translation model"),
-    ):
-        further = [] if model.is_dir() else dictionaries
-        done = run("-m", "rskip", "translate", "--quiet", "--model", model, *further, text="A man.\n")
-        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
-        assert fault in done.stderr and "install the extra" not in done.stderr, done.stderr
+    faults = {
+        lacking: f"{lacking}: the weights lack encoder.layers.1.fc2.bias, but the settings describe",
+        invalid: f"{invalid}: encoder_connection is '0rskip+ln'",
+        cut: "truncated or damaged",
+        tmp_path / "bert": "model_type is 'bert': expected a translation model",
+    }
+    found = errors(*([*translate(model), *([] if model.is_dir() else beside(root))] for model in faults))
+    for line, fault in zip(found, faults.values(), strict=True):
+        assert fault in line and "install the extra" not in line, line
 
 
-def test_missing_kernels_are_named_with_both_remedies(run, root: Path) -> None:
-    translate = ("-m", "rskip", "translate", "--quiet", "--model", MODEL)
-    done = run(*translate, text="A man.\n", RSKIP_NATIVE="off")
-    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
-    assert "needs the compiled kernels or torch: RSKIP_NATIVE=off; or install the extra torch with " in done.stderr
-    done = run(*translate, "--precision", "int8", text="A man.\n", RSKIP_NATIVE="off")
-    assert "int8 can't be used: RSKIP_NATIVE=off; use float32 or bfloat16" in done.stderr
-    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "torch" not in done.stderr, done.stderr
+def test_missing_kernels_are_named_with_both_remedies(errors) -> None:
+    either, one = errors(translate(MODEL), [*translate(MODEL), "--precision", "int8"], RSKIP_NATIVE="off")
+    assert "needs the compiled kernels or torch: RSKIP_NATIVE=off; or install the extra torch with " in either
+    assert "int8 can't be used: RSKIP_NATIVE=off; use float32 or bfloat16" in one and "torch" not in one
 
 
 def test_doctor_finds_nothing_wrong_with_a_missing_pytorch(run) -> None:

@@ -125,16 +125,6 @@ def test_a_run_leaves_a_record_of_everything(project: Path, capsys: pytest.Captu
     assert "runs/mine/7/training/model.safetensors" in printed.partition("see also")[2]
 
 
-def test_what_is_done_is_not_done_again(project: Path) -> None:
-    assert run() == 0
-    before = json.loads((project / "results/mine/1.json").read_text())
-    (project / "results/mine/1.json").unlink()
-    assert run() == 0
-    assert len(commands(project)) == 1
-    again = read_record(project / "results/mine/1.json")
-    assert (again.metrics, again.training) == (before["metrics"], before["training"])
-
-
 def test_the_command_of_a_training_says_what_differs_from_the_papers(project: Path) -> None:
     Path("there/cifar10").mkdir(parents=True)
     Path("there/cifar10/data_batch_1.xz").touch()
