@@ -8,6 +8,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,15 @@ def test_sentences_that_get_lost_are_noticed(command: Path, tmp_path: Path) -> N
         run(tmp_path)
 
 
-def test_an_interruption_ends_its_workers_too(command: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell's background job ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interruption_ends_its_workers_too(command: Path, tmp_path: Path, interruptible: None) -> None:
     """tests/machine/test_workers.py has the workers of the other stages."""
     script(command, f"sleep 60 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/worker; wait")
 

@@ -9,15 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from rskip.captioning.model_file import load_captioning_model
 from rskip.checkpoint import read_checkpoint, write_checkpoint
-from rskip.language_modeling.model_file import load_language_model
 from rskip.records import read_record, read_records
 from rskip.tasks.fairseq.flags import flags_to_arguments
 from rskip.text import TextPipeline
 from rskip.translation.generated import read_generated
 from rskip.translation.metrics import score
-from rskip.vision.model_file import load_model
 from rskip.zoo.publishing import MAX_LOSS, run_of
 from rskip.zoo.registry import OF_WEIGHTS, WEIGHTS, ModelEntry, read_registry
 
@@ -43,25 +40,6 @@ def test_weights_and_the_record_of_their_run_belong_together(root: Path, entry: 
     checkpoint = read_checkpoint(folder / WEIGHTS)
     dtypes = {str(t.dtype) for t in checkpoint.model.values() if t.is_floating_point()}
     assert dtypes == {f"torch.{entry.dtype}"}
-    if record.kind == "translation":
-        assert TextPipeline.load(folder / "text").target_language == checkpoint.config["target_lang"]
-    elif record.kind == "captioning":
-        captioner, words = load_captioning_model(folder)
-        assert sum(parameter.numel() for parameter in captioner.parameters()) == record.parameters
-        assert len(words) == captioner.config.vocabulary
-    elif record.kind == "language_modeling":
-        loaded = load_language_model(folder)
-        assert sum(parameter.numel() for parameter in loaded.model.parameters()) == record.parameters
-        assert (loaded.corpus, loaded.config["decoder_connection"]) == (
-            record.config["data"], record.config["train"]["connection"]
-        )  # fmt: skip
-    else:
-        model, description = load_model(folder)
-        assert sum(parameter.numel() for parameter in model.parameters()) == record.parameters
-        train = record.config["train"]
-        assert description.dataset == train["dataset"]
-        assert all(train[key] == value for key, value in description.config.items() if key != "num_classes")
-        assert len(checkpoint.config["classes"]) == description.config["num_classes"]
 
 
 @pytest.mark.slow

@@ -1,5 +1,8 @@
 """fairseq's programs at work with a stock `transformer` and all patches; fairseq-train and -generate as a shell runs
-them, the others forked from a process that has imported fairseq. Each patch's own test sees the symptom without it."""
+them, the others forked from a process that has imported fairseq. Each patch's own test sees the symptom without it.
+
+tests/fairseq_plugin/test_training.py has fairseq-validate, test_line_ends.py fairseq-score, and
+tests/experiments/test_published_weights.py fairseq-interactive."""
 
 from __future__ import annotations
 
@@ -45,31 +48,6 @@ def test_generate(own_process, reversed_words, checkpoint):
     process = own_process("fairseq-generate", *arguments, folder=reversed_words)
     assert process.returncode == 0, process.stderr
     assert sorted(map(int, re.findall(r"^H-(\d+)\t", process.stdout, re.MULTILINE))) == list(range(20))
-
-
-def test_score(fairseq_program, tmp_path):
-    (tmp_path / "system").write_text("a b c d e\n")
-    (tmp_path / "reference").write_text("a b c d e\n")
-    process = fairseq_program("fairseq-score", "--sys", "system", "--ref", "reference", folder=tmp_path)
-    assert "BLEU4 = 100.00" in process.stdout, process.stderr
-
-
-def test_interactive(fairseq_program, reversed_words, checkpoint):
-    process = fairseq_program(
-        "fairseq-interactive", "bin", "--path", checkpoint, "--cpu", "--max-len-b", "10",
-        folder=reversed_words, text="w1 w2\nw3\n",
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    assert re.findall(r"^S-\d\t(.*)$", process.stdout, re.MULTILINE) == ["w1 w2", "w3"]
-
-
-def test_validate(fairseq_program, reversed_words, checkpoint):
-    process = fairseq_program(
-        "fairseq-validate", "bin", "--task", "translation", "--path", checkpoint, "--cpu",
-        "--max-tokens", "200", "--valid-subset", "valid", "--log-format", "json", *NO_WORKERS, folder=reversed_words,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    assert re.search(r'"valid_loss": "[\d.]+"', process.stdout + process.stderr)
 
 
 def test_resume_continues_where_training_stopped(fairseq_program, reversed_words, checkpoint):

@@ -34,25 +34,6 @@ def trained(train: Callable, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_resumed_run_equals_an_unbroken_one(train, tmp_path):
-    flags = [*RSKIP, "--dropout", "0.2"]
-    unbroken = train(tmp_path / "unbroken", *flags, "--max-update", "15")
-    train(tmp_path / "resumed", *flags, "--max-update", "8")  # ends inside an epoch
-    assert_equal(train(tmp_path / "resumed", *flags, "--max-update", "15"), unbroken)
-    assert_equal(train(tmp_path / "resumed", *flags, "--max-update", "15"), unbroken)  # it is finished
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_with_either_adam(train, tmp_path):
-    """On a CPU, where both compute the same; tests/fairseq_plugin/test_adam.py has a GPU's."""
-    flags = [*RSKIP, "--dropout", "0.2", "--clip-norm", "1"]  # in bf16 fairseq loses the masters
-    unbroken = train(tmp_path / "unbroken", *flags, "--max-update", "12")
-    for end, name in ((4, "adam"), (8, "rskip_adam"), (12, "adam")):
-        resumed = train(tmp_path / "resumed", *flags, "--optimizer", name, "--max-update", str(end))
-    assert_equal(resumed, unbroken)
-
-
-@pytest.mark.slow
 def test_two_processes_go_on_as_one_does_with_update_freq_2(train, train_command, fairseq_program, tmp_path):
     """With fairseq's criterion; tests/translation/test_distributed_training.py has ours, and torchrun itself."""
     flags = [*RSKIP, "--dropout", "0", "--max-tokens", "100"]
