@@ -163,14 +163,14 @@ def test_what_needs_pytorch_says_so_in_one_line(errors, root: Path, tmp_path: Pa
     config = {**checkpoint.config, "model": {**checkpoint.config["model"], "connection": "denseformer+ln"}}
     write_checkpoint(tmp_path / "model.safetensors", replace(checkpoint, config=config))
     (tmp_path / "model.pt").write_bytes(b"\x80\x02")
-    *found, train = errors(
+    *found, train, _ = errors(
         [*translate(tmp_path / "model.safetensors"), *beside(root)],
         [*translate(root / MODEL), "--device", "cuda"],
         [*translate(tmp_path / "model.pt"), *beside(root)],
         translate(f"{root / MODEL}:{root / MODEL}"),
         ["inspect", MODEL],
-        ["analyse", "ratios"],
         ["train", "data"],
+        ["analyse", "ratios"],
     )
     assert all(" needs torch: install the extra torch with pip install " in line for line in found), found
     assert train.startswith("rskip train: error: rskip train needs torch: install the extra fairseq with pip install ")
