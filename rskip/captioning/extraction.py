@@ -81,7 +81,7 @@ def _read_ahead(
         return sha256_file(path), backbone.prepare(read_image(path))
 
     size = settings.batch_size
-    with ThreadPoolExecutor(settings.readers) as readers:
+    with ThreadPoolExecutor(2) as readers:
         futures: list[tuple[str, Future[tuple[str, Any]]]] = []
         for start in range(0, len(images) + size, size):
             following = images[start : start + size]

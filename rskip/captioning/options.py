@@ -32,4 +32,3 @@ class ImageBatchSettings(Checked):
     """Settings of batches of images. They change features only in the last digits."""
 
     batch_size: Annotated[int, Meta(ge=1, le=1024, description="images per batch")] = 16
-    readers: Annotated[int, Meta(ge=1, le=2, description="threads that decode images")] = 2

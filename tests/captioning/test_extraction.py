@@ -94,5 +94,5 @@ def test_what_makes_no_sense_is_refused(mean_colours, extract, pictures, tmp_pat
     with pytest.raises(ValueError, match="none of 1 images can be read: .*notes: not an image"):
         (tmp_path / "notes").write_text("x")
         extract_features([("notes", tmp_path / "notes")], mean_colours(), tmp_path / "other")
-    with pytest.raises(SettingError, match="readers"):
-        ImageBatchSettings(readers=3)
+    with pytest.raises(SettingError, match="batch_size"):
+        ImageBatchSettings(batch_size=0)
