@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 from connection_cost import MODELS, update
-from measuring.pairs import compare
 from measuring.record import append_record, benchmark_parser
+from measuring.rounds import compare
 
 SOURCE = "int mkl_serv_intel_cpu_true() { return 1; }\n"
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 from measuring.compared_models import MODELS, Model
-from measuring.pairs import compare
 from measuring.record import append_record, benchmark_parser
+from measuring.rounds import compare
 from torch import nn
 
 from rskip.analysis.signals import similarity

@@ -5,8 +5,7 @@ have the same length. All systems alternate, each in its own process with the sa
 times of the same round; the median over rounds is reported. Before timing, the benchmark checks that the work is the
 same: in float32 the trained model gives the same hypotheses (99 %), and random models give equal numbers of target
 tokens. It also measures the latency of one sentence, and the peak memory for growing batches and lengths. Prints
-tables and appends a JSON line to study/results/benchmarks/decode.jsonl after each part of a workload. Ends with one
-JSON object, which contains the ratios of the workloads and the smallest ratio.
+tables and appends a JSON line to study/results/benchmarks/decode.jsonl after each part of a workload.
 
 With --device cuda, fairseq-generate and ours translate random sentences with Transformer-base on a GPU, in batches of
 1, 64 and 512, and the peak memory is measured too.
@@ -18,10 +17,9 @@ With --device cuda, fairseq-generate and ours translate random sentences with Tr
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +35,6 @@ from measuring.record import append_record, benchmark_parser
 from rskip.machine.environment import available_cores
 
 PARTS = ("trained", "small", "base", "latency", "memory")
-ONE_SENTENCE = "ratio_one_sentence_ct2_float32"
-RATIOS = ("ratio_fairseq_float32", "ratio_ct2_float32", "ratio_best_to_ct2_int8")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -96,31 +92,16 @@ def measure_gpu(args: argparse.Namespace) -> dict[str, Any]:
     return {"device": str(args.device), "rounds": rounds, "gpu": found}
 
 
-def summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The last line: the smallest value of each ratio, and the values of the workloads."""
-    speed, latency = ([each for record in records for each in record.get(part, ())] for part in ("speed", "latency"))
-    return {
-        **{name: min((each[name] for each in speed), default=None) for name in RATIOS},
-        "workloads": {each["workload"]: {name: each[name] for name in (*RATIOS, "best")} for each in speed},
-        "one_sentence_ct2_float32": {each["workload"]: each[ONE_SENTENCE] for each in latency},
-        "versions": {name: records[-1]["packages"][name] for name in ("rskip", "torch", "fairseq", "ctranslate2")},
-        "processor": records[-1]["machine"],
-        "instructions": records[-1]["instructions"],
-    }
-
-
 def main() -> None:
     args = parse_arguments()
     os.environ["OMP_NUM_THREADS"] = str(args.threads)  # only for the record, since torch has already started
     torch.set_num_threads(args.threads)
     path = Path(os.devnull) if args.quick else args.output
     if args.device.type == "cuda":
-        record = append_record(path, "decode", measure_gpu(args))
-        ours = (row for each in record["gpu"] for row in each["rows"] if row["system"] == "ours 1xskip+ln bfloat16")
-        print(f"\n{json.dumps([row['ratio_to_fairseq_float16'][0] for row in ours])}")
+        append_record(path, "decode", measure_gpu(args))
         return
-    records = [append_record(path, "decode", each) for each in measure(args)]
-    print(f"\n{json.dumps(summary(records))}")
+    for each in measure(args):
+        append_record(path, "decode", each)
 
 
 if __name__ == "__main__":

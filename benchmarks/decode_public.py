@@ -13,7 +13,6 @@ NLLB's shape needs 5 GB of disk and 12 GB of memory.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -25,9 +24,8 @@ import torch
 from decoding.processes import SystemProcess
 from decoding.public import SEARCH, SHAPES, Shape, random_dictionary, write_models
 from decoding.random_text import random_sentences
-from decoding.speed import median_min_max
 from measuring.record import append_record, benchmark_parser
-from measuring.rounds import ratios, report, take_turns
+from measuring.rounds import median_min_max, ratios, report, take_turns
 
 OURS = {precision: f"stored {precision}" for precision in ("float32", "int8")}
 CT2 = {precision: f"CTranslate2 {precision}" for precision in ("float32", "int8")}
@@ -57,7 +55,7 @@ def measure(shape: Shape, args: argparse.Namespace, folder: Path) -> dict[str, A
         raise SystemExit(f"{shape.name}: a target's length is not {SEARCH.length}")
     rounds = 2 if args.quick else args.rounds
     calls = {name: partial(timed, system) for name, system in systems.items()}
-    times = take_turns(calls, rounds, report=lambda number: report(f"{shape.name}: round {number} of {rounds}"))
+    times = take_turns(calls, rounds, title=shape.name)
     for system in systems.values():
         system.close()
     tokens = sum(len(each) + 1 for each in found[OURS["float32"]])
@@ -113,8 +111,6 @@ def main() -> None:
     path = Path(os.devnull) if args.quick else args.output
     values = {"rounds": args.rounds, "threads": args.threads, "shapes": found}
     append_record(path, "decode_public", values)
-    medians = {each["shape"]: {row["system"]: row["ratio_to_ct2"][0] for row in each["rows"]} for each in found}
-    print(json.dumps(medians))
 
 
 if __name__ == "__main__":

@@ -15,12 +15,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest import mock
 
 import torch
 from measuring.gpu import named_device, peak_memory, synchronise
 from measuring.record import append_record, benchmark_parser
+from measuring.rounds import WARM_UP, take_turns
 from torch import Tensor
 
 from rskip.connections import Place, build_connection, build_stack_connection, parse_connection, stream_kernels
@@ -32,7 +34,6 @@ CONNECTIONS = (
 )  # fmt: skip
 SOURCES = 8  # tensors that attnres attends to at this position
 PLACE = Place("decoder", "ffn", 28, 32, 14, 16)
-WARM_UP = 3
 Step = Callable[[], object]
 stream_kernels.on_gpu = True
 
@@ -141,18 +142,14 @@ def main() -> None:
             systems = {"kernels": step, "PyTorch": eager, "Liger": ligers(*setting)}
             if not gpu or kernels_for(torch.empty(1, features, device=device, dtype=dtype)) is None:
                 del systems["kernels"]
-            times: dict[str, list[float]] = {name: [] for name, each in systems.items() if each}
+            calls = {name: partial(timed, each, device) for name, each in systems.items() if each}
+            take_turns(calls, WARM_UP, rest=0)
             peaks = {}
-            for name in times:
-                for _ in range(WARM_UP):
-                    systems[name]()  # type: ignore[misc]
+            for name, call in calls.items():
                 with peak_memory(device) as peak:
-                    systems[name]()  # type: ignore[misc]
+                    call()
                 peaks[name] = peak.mib
-            for _ in range(args.rounds):
-                for name, found in times.items():
-                    found.append(timed(systems[name], device))  # type: ignore[arg-type]
-            for name, found in times.items():
+            for name, found in take_turns(calls, args.rounds, rest=0).items():
                 seconds = statistics.median(found)
                 row = {"connection": spec, "features": features, "system": name, "ms": round(1e3 * seconds, 4)}
                 rows.append({**row, "limit_ms": round(1e3 * limit, 4), "peak_mib": peaks[name]})

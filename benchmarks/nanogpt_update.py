@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 from connection_cost import CHARACTERS, MODELS, update
-from measuring.pairs import compare
 from measuring.record import append_record, benchmark_parser
+from measuring.rounds import compare
 from torch import nn
 
 OURS = MODELS["language_modeling_4"]

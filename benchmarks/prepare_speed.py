@@ -15,13 +15,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from measuring.multi30k import multi30k
 from measuring.record import append_record, benchmark_parser
-from measuring.rounds import median_min_max, ratios
+from measuring.rounds import median_min_max, ratios, seconds, take_turns
 
 from rskip.corpora import PrepareOptions
 from rskip.corpora.formats import TextFile
@@ -45,8 +45,8 @@ def write_texts(folder: Path, mirror: str | None) -> int:
     return REPETITIONS * len(lines)
 
 
-def commands(folder: Path) -> Path:
-    """Runs the shell commands. Returns the folder with the tokens."""
+def commands(folder: Path) -> list[Path]:
+    """Runs the shell commands. Returns the files with the tokens of LANGUAGES."""
     programs = Path(sys.executable).parent
     for language in LANGUAGES:
         raw, words, tokens = (folder / f"{name}.{language}" for name in ("raw", "shell-words", "tokens"))
@@ -55,7 +55,7 @@ def commands(folder: Path) -> Path:
         for command, source, target in ((tokenise, raw, words), (segment, words, tokens)):
             with source.open("rb") as given, target.open("wb") as made:
                 subprocess.run(command, stdin=given, stdout=made, stderr=subprocess.DEVNULL, check=True)
-    return folder
+    return [folder / f"tokens.{language}" for language in LANGUAGES]
 
 
 def ours(folder: Path, work: Path, pairs: int, workers: int) -> list[Path]:
@@ -84,30 +84,25 @@ def ours(folder: Path, work: Path, pairs: int, workers: int) -> list[Path]:
 def measure_speed(mirror: str | None, rounds: int, workers: int) -> dict[str, Any]:
     """Pairs per second of both systems, which alternate."""
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary, "texts")
+        folder, made = Path(temporary, "texts"), dict[str, list[Path]]()
         pairs = write_texts(folder, mirror)
-        names = {"commands": None, "ours, 1 worker": 1, f"ours, {workers} workers": workers}
-        times: dict[str, list[float]] = {name: [] for name in names}
-        for number in range(rounds):
-            for name, count in names.items():
-                start = time.perf_counter()
-                if count is None:
-                    commands(folder)
-                else:
-                    made = ours(folder, Path(temporary, f"{number}-{count}"), pairs, count)
-                times[name].append(time.perf_counter() - start)
-                if count is not None and number == 0:
-                    expected = b"".join((folder / f"tokens.{language}").read_bytes() for language in LANGUAGES)
-                    if b"".join(path.read_bytes() for path in made) != expected:
-                        raise SystemExit(f"{name}: the tokens differ from the commands'")
-            print(f"round {number + 1} of {rounds}", file=sys.stderr)
+
+        def run(name: str, workers: int) -> None:
+            work = Path(tempfile.mkdtemp(dir=temporary))
+            made[name] = ours(folder, work, pairs, workers) if workers else commands(folder)
+
+        names = {"commands": 0, "ours, 1 worker": 1, f"ours, {workers} workers": workers}
+        calls = {name: partial(seconds, partial(run, name, count)) for name, count in names.items()}
+        times = take_turns(calls, rounds, title="prepare")
+        if len({b"".join(path.read_bytes() for path in paths) for paths in made.values()}) > 1:
+            raise SystemExit("our tokens differ from the commands'")
     rows = []
-    for name, seconds in times.items():
+    for name, found in times.items():
         rows.append(
             {
                 "system": name,
-                "seconds": round(statistics.median(seconds), 2),
-                "pairs_per_second": round(pairs / statistics.median(seconds)),
+                "seconds": round(statistics.median(found), 2),
+                "pairs_per_second": round(pairs / statistics.median(found)),
                 "ratio_to_commands": median_min_max(ratios(times, "commands", name)),
             }
         )

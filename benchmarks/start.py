@@ -13,7 +13,6 @@ line to study/results/benchmarks/start.jsonl.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -125,7 +124,6 @@ def main() -> None:
         elif args.cold:
             print(f"\nnot measured cold: {DROP_CACHES} can't be written")
     append_record(args.output, "start", values)
-    print(f"\n{json.dumps({key: values[key] for key in ('warm', 'cold') if key in values})}")
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from measuring.pairs import seconds
 from measuring.record import append_record, benchmark_parser
+from measuring.rounds import seconds
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -10,10 +10,9 @@ Prints a table and appends one JSON line to study/results/benchmarks/train_speed
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from measuring.fairseq_training import (
@@ -28,7 +27,7 @@ from measuring.fairseq_training import (
 )
 from measuring.gpu import named_device, peak_memory, write_profile
 from measuring.record import append_record, benchmark_parser
-from measuring.rounds import median_min_max
+from measuring.rounds import median_min_max, ratios, report, take_turns
 
 
 def main() -> None:
@@ -50,32 +49,30 @@ def main() -> None:
     tokens = sum(batch["ntokens"] for batch in batches)
     trainers, memory = [], []
     for system in workload.systems:
-        print(f"warm-up: {system.name}", file=sys.stderr)
+        report(f"warm-up: {system.name}")
         with peak_memory(args.device) as peak:
             trainers.append(build_trainer(system, workload, dictionary, *([] if on_gpu else ["--cpu"])))
             take_steps(trainers[-1], batches)  # warm-up
         memory.append(peak)
-    times: list[list[float]] = [[] for _ in trainers]
-    for round_number in range(args.rounds):
-        for column, trainer in zip(times, trainers, strict=True):
-            column.append(time_steps(trainer, batches))
-        print(f"round {round_number + 1} of {args.rounds}", file=sys.stderr)
+    names = [system.name for system in workload.systems]
+    calls = {name: partial(time_steps, each, batches) for name, each in zip(names, trainers, strict=True)}
+    times = take_turns(calls, args.rounds, title="training")
 
     rows = []
-    for system, trainer, column, peak in zip(workload.systems, trainers, times, memory, strict=True):
-        ratio, *ratio_range = median_min_max([base / own for base, own in zip(times[0], column, strict=True)])
+    for name, trainer, peak in zip(names, trainers, memory, strict=True):
+        ratio, *ratio_range = median_min_max(ratios(times, names[0], name))
         rows.append(
             {
-                "system": system.name,
+                "system": name,
                 "parameters": sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
-                "tokens_per_second": round(tokens / statistics.median(column)),
+                "tokens_per_second": round(tokens / statistics.median(times[name])),
                 "ratio": ratio,
                 "ratio_range": ratio_range,
-                **({"update_ms": round(1000 * statistics.median(column) / args.steps, 2)} if on_gpu else {}),
+                **({"update_ms": round(1000 * statistics.median(times[name]) / args.steps, 2)} if on_gpu else {}),
                 **({"peak_mib": peak.mib} if on_gpu else {}),
             }
         )
-    base = workload.systems[0].name.replace("fairseq transformer, ", "fairseq ")
+    base = names[0].replace("fairseq transformer, ", "fairseq ")
     print(f"| system | target tokens/s | × {base} (min to max) |{' peak, MiB |' if on_gpu else ''}")
     print("|---|---|---|" + "---|" * on_gpu)
     for row in rows:
@@ -86,13 +83,8 @@ def main() -> None:
     values = {"rounds": args.rounds, "target_tokens_a_round": tokens, **where, "rows": rows}
     append_record(args.output, "train_speed", values)
     if args.profile is not None:
-        for system, trainer in zip(workload.systems, trainers, strict=True):
-            write_profile(args.profile, system.name, lambda trainer=trainer: take_steps(trainer, batches[:1]))
-    if on_gpu:
-        print(json.dumps({row["system"]: row["ratio"] for row in rows[1:]}))
-        return
-    names = ("ratio_float32", "ratio_float32_our_loss", "ratio_bf16", "ratio_bf16_our_loss")
-    print(json.dumps({name: row["ratio"] for name, row in zip(names, rows[1:5], strict=True)}))
+        for name, trainer in zip(names, trainers, strict=True):
+            write_profile(args.profile, name, lambda trainer=trainer: take_steps(trainer, batches[:1]))
 
 
 if __name__ == "__main__":

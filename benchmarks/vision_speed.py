@@ -17,7 +17,6 @@ FOLDER contains cifar-10-batches-py. Without it only connections are measured, o
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -119,7 +118,7 @@ def compared(
     for step in systems.values():
         seconds(step, WARM_UP)
     calls = {name: partial(seconds, step, steps) for name, step in systems.items()}
-    times = take_turns(calls, args.rounds, report=lambda number: None)
+    times = take_turns(calls, args.rounds)
     baseline = min(plain, key=lambda name: statistics.median(times[name]))
     found = []
     print(f"\n| {title.format(baseline)} | images/s | ratio (min to max) |\n|---|---|---|")
@@ -173,7 +172,6 @@ def main() -> None:
                 found = compared(systems, args, CONNECTIONS[:1], title, steps=steps)
                 values["connections"][precision] = found["rows"]
     append_record(args.output, "vision_speed", values)
-    print(f"\n{json.dumps({key: values[key] for key in PARTS if key in values})}")
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from measuring.rounds import ratios, report, take_turns
+from measuring.rounds import median_min_max, ratios, report, take_turns
 
 from decoding.processes import SystemProcess
-from decoding.speed import median_min_max, our_name
+from decoding.speed import our_name
 from decoding.systems import Tokens
 from decoding.workloads import RECURSIVE, STOCK, Workload
 
@@ -59,7 +59,7 @@ def _measure(
     report(f"batches of {size}: warm-up")
     found: dict[str, list[Tokens]] = {name: system.translate(sentences, size) for name, system in systems.items()}
     calls: dict[str, Callable[[], float]] = {name: partial(timed, system) for name, system in systems.items()}
-    times = take_turns(calls, rounds, report=lambda number: report(f"batches of {size}: round {number} of {rounds}"))
+    times = take_turns(calls, rounds, title=f"batches of {size}")
     rows = []
     for name, system in systems.items():
         tokens = sum(len(each) + 1 for each in found[name])

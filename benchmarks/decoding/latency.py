@@ -46,7 +46,7 @@ def measure_latency(workload: Workload, systems: dict[str, SystemProcess], round
         calls = {
             name: partial(one_by_one, system, block, milliseconds[name]) for name, system in systems.items()
         }
-        take_turns(calls, 1, report=lambda _: None)
+        take_turns(calls, 1)
         report(f"{workload.name}: latency, round {number + 1} of {rounds}")
     rows = [
         {
@@ -57,14 +57,11 @@ def measure_latency(workload: Workload, systems: dict[str, SystemProcess], round
         }
         for name, each in milliseconds.items()
     ]
-    best = min((row for row in rows if row["system"].startswith("ours")), key=lambda row: row["ratio_to_ct2_float32"])
     return {
         "workload": workload.name,
         "sentences": rounds * count,
         "beam": workload.search.beam,
         "rows": rows,
-        "ratio_one_sentence_ct2_float32": best["ratio_to_ct2_float32"],
-        "best": best["system"],
     }
 
 

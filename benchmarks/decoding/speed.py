@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from measuring.rounds import Times, median_min_max, ratios, report, take_turns
+from measuring.rounds import median_min_max, ratios, report, take_turns
 
 from decoding.processes import SystemProcess
 from decoding.systems import Tokens
@@ -20,7 +20,6 @@ FAIRSEQ, CT2, CT2_INT8 = "fairseq float32", "CTranslate2 float32", "CTranslate2 
 BASELINES = {"fairseq_float32": FAIRSEQ, "ct2_float32": CT2, "ct2_int8": CT2_INT8}
 PRECISIONS = ("float32", "bfloat16", "int8") if largest_int8_weight() else ("float32", "bfloat16")
 MIN_SAME = 99.0  # minimum percentage of equal hypotheses, in float32
-LOSS = 0.2  # maximum loss of BLEU for our best precision
 
 
 def our_name(connection: str, precision: str) -> str:
@@ -61,7 +60,7 @@ def write_ours(model: Transformer, folder: Path) -> None:
 
 
 def measure_speed(workload: Workload, systems: dict[str, SystemProcess], rounds: int) -> dict[str, Any]:
-    """The workload's rows and ratios."""
+    """The workload's rows."""
 
     def translate(system: SystemProcess) -> list[Tokens]:
         return system.translate(workload.sentences, workload.batch_size)
@@ -74,7 +73,7 @@ def measure_speed(workload: Workload, systems: dict[str, SystemProcess], rounds:
     found = {name: translate(system) for name, system in systems.items()}
     same = check_same_work(workload, found)
     calls: dict[str, Callable[[], float]] = {name: partial(timed, system) for name, system in systems.items()}
-    times = take_turns(calls, rounds, report=lambda number: report(f"{workload.name}: round {number} of {rounds}"))
+    times = take_turns(calls, rounds, title=workload.name)
     rows = []
     for name, hypotheses in found.items():
         tokens = sum(len(each) + 1 for each in hypotheses)
@@ -96,7 +95,6 @@ def measure_speed(workload: Workload, systems: dict[str, SystemProcess], rounds:
         "batch_size": workload.batch_size,
         "steps": workload.search.length and workload.search.length + 1,
         "rows": rows,
-        **wanted_ratios(times, {row["system"]: row["bleu"] for row in rows}),
     }
 
 
@@ -116,20 +114,6 @@ def check_same_work(workload: Workload, found: dict[str, list[Tokens]]) -> dict[
         if workload.bleu is not None and name.endswith("float32") and same[name] < MIN_SAME:
             raise SystemExit(f"{workload.name}: only {same[name]} % of {name}'s hypotheses are {reference}'s")
     return same
-
-
-def wanted_ratios(times: Times, bleu: dict[str, float | None]) -> dict[str, Any]:
-    """Our speed relative to the others in float32, and to CTranslate2's int8 in our best precision of equal quality."""
-    float32 = our_name(STOCK, "float32")
-    least = (bleu[float32] or 0) - LOSS
-    kept = [name for name in (our_name(STOCK, each) for each in PRECISIONS) if (bleu[name] or 0) >= least]
-    best = min(kept, key=lambda name: statistics.median(times[name]))
-    return {
-        "ratio_fairseq_float32": median_min_max(ratios(times, FAIRSEQ, float32))[0],
-        "ratio_ct2_float32": median_min_max(ratios(times, CT2, float32))[0],
-        "ratio_best_to_ct2_int8": median_min_max(ratios(times, CT2_INT8, best))[0],
-        "best": best,
-    }
 
 
 def print_speed(result: dict[str, Any]) -> None:

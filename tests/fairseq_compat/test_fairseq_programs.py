@@ -1,5 +1,5 @@
-"""fairseq's programs at work with a stock `transformer` and all patches; fairseq-train and -generate as a shell runs
-them, the others forked from a process that has imported fairseq. Each patch's own test sees the symptom without it.
+"""fairseq's programs at work with a stock `transformer` and all patches; fairseq-generate as a shell runs it, the rest
+forked from a process that has imported fairseq. Each patch's own test sees the symptom without it.
 
 tests/fairseq_plugin/test_training.py has fairseq-validate, test_line_ends.py fairseq-score, and
 tests/experiments/test_published_weights.py fairseq-interactive."""
@@ -35,10 +35,10 @@ def losses(process: subprocess.CompletedProcess[str]) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def checkpoint(reversed_words: Path, own_process) -> str:
+def checkpoint(reversed_words: Path, fairseq_program) -> str:
     """A checkpoint after 2 updates, with fairseq's usual loading of data."""
     flags = ["--max-update", "2", "--save-dir", "trained", "--num-workers", "1"]
-    process = own_process("fairseq-train", *TRAIN, *flags, folder=reversed_words)
+    process = fairseq_program("fairseq-train", *TRAIN, *flags, folder=reversed_words)
     assert len(losses(process)) == 2
     return "trained/checkpoint_last.pt"
 
