@@ -132,6 +132,8 @@ def test_marian_tokenizer_does_what_a_pipeline_of_sentencepiece_does(kind: Subwo
     assert theirs.vocab_size == size
     for line in odd_lines():
         line = line.translate({0x1C: " ", 0x85: " "})  # white space to us, control characters to SentencePiece
+        if kind == "sentencepiece-bytes":  # which takes no white space for spaces
+            line = " ".join(line.split())
         if line.startswith(">>") or not line.strip("\u200b\ufeff\u200d \t\u3000\u00a0\u2028"):
             continue  # a language token to MarianTokenizer; a blank line is not translated here
         ids = tokenizer.encode(line)

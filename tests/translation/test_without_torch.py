@@ -168,7 +168,6 @@ def test_what_needs_pytorch_says_so_in_one_line(errors, root: Path, tmp_path: Pa
         [*translate(root / MODEL), "--device", "cuda"],
         [*translate(tmp_path / "model.pt"), *beside(root)],
         translate(f"{root / MODEL}:{root / MODEL}"),
-        ["inspect", MODEL],
         ["train", "data"],
         ["analyse", "ratios"],
     )
