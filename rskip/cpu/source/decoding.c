@@ -21,31 +21,55 @@ struct cache {
     void *logits;                  /* (B', K', V) */
 };
 
+/* The next search takes over the last one's memory, since the system clears each page that it gives. The size stands before. */
+enum { VALUES, LOGITS };
+#define HEAD 64
+static char *kept[2];
+
+static int64_t size_of(const void *room) { return *(const int64_t *)((const char *)room - HEAD); }
+
+static void keep(int kind, void *room) {
+    if (room) free(__atomic_exchange_n(&kept[kind], (char *)room - HEAD, __ATOMIC_ACQ_REL));
+}
+
+/* Room for `bytes` or up to four times as many; null without memory. */
+static void *take(int kind, int64_t bytes) {
+    char *room = __atomic_exchange_n(&kept[kind], NULL, __ATOMIC_ACQ_REL);
+    if (room && *(int64_t *)room >= bytes && *(int64_t *)room / 4 <= bytes) return room + HEAD;
+    free(room);
+    if (bytes > INT64_MAX - HEAD || !(room = search_room(bytes + HEAD, 1, 1))) return NULL;
+    *(int64_t *)room = bytes;
+    return room + HEAD;
+}
+
 void decoding_free(struct cache *c) {
     if (!c) return;
-    void *const rooms[] = {c->slots, c->reordered, c->places, c->source_slots, c->source_counts, c->values, c->seen, c->logits};
+    void *const rooms[] = {c->slots, c->reordered, c->places, c->source_slots, c->source_counts, c->seen};
     for (size_t number = 0; number < sizeof rooms / sizeof *rooms; number++) free(rooms[number]);
+    keep(VALUES, c->values);
+    keep(LOGITS, c->logits);
     free(c);
 }
 
 static int64_t row_bytes(const struct decoding *d) { return d->features * (d->type == FLOAT32 ? 4 : 2); }
 
-/* Gives each place this number of slots, and keeps what the present ones hold; 0 without memory. */
+/* Gives each place this number of slots or more, and keeps what the present ones hold; 0 without memory. */
 static int enlarge(const struct search *s, const struct decoding *d, struct cache *c, int64_t slots) {
     const int64_t blocks = d->layers * 2 * s->settings.sentences;
-    int64_t bytes;
-    if (slots > INT32_MAX || __builtin_mul_overflow(slots, row_bytes(d), &bytes)) return 0;
-    char *values = search_room(blocks, bytes, 1);
+    int64_t all;
+    if (slots > INT32_MAX || __builtin_mul_overflow(slots * row_bytes(d), blocks, &all)) return 0;
+    char *values = take(VALUES, all);
+    if (!values) return 0;
+    if (blocks) slots = size_of(values) / (blocks * row_bytes(d));
     uint8_t *seen = search_room(slots, 1, 1);
-    if (!values || !seen) {
-        free(values);
-        free(seen);
+    if (!seen) {
+        keep(VALUES, values);
         return 0;
     }
-    const int64_t before = c->slots_per_place * row_bytes(d);
+    const int64_t before = c->slots_per_place * row_bytes(d), bytes = slots * row_bytes(d);
     for (int64_t block = 0; c->values && block < blocks; block++)
         memcpy(values + block * bytes, c->values + block * before, (size_t)before);
-    free(c->values);
+    keep(VALUES, c->values);
     free(c->seen);
     c->values = values;
     c->seen = seen;
@@ -55,6 +79,8 @@ static int enlarge(const struct search *s, const struct decoding *d, struct cach
 
 static struct cache *new_cache(const struct search *s, const struct decoding *d) {
     const int64_t sentences = s->settings.sentences, beams = s->settings.beams, rows = sentences * beams;
+    int64_t logits;
+    if (__builtin_mul_overflow(rows * s->settings.words, d->type == FLOAT32 ? 4 : 2, &logits)) return NULL;
     struct cache *c = calloc(1, sizeof *c);
     if (!c) return NULL;
     c->room = 32;
@@ -63,7 +89,7 @@ static struct cache *new_cache(const struct search *s, const struct decoding *d)
     c->places = search_room(sentences, 1, sizeof *c->places);
     c->source_slots = search_room(sentences, d->source, sizeof *c->source_slots);
     c->source_counts = search_room(sentences, 1, sizeof *c->source_counts);
-    c->logits = search_room(rows, s->settings.words, d->type == FLOAT32 ? 4 : 2);
+    c->logits = take(LOGITS, logits);
     if (!c->slots || !c->reordered || !c->places || !c->source_slots || !c->source_counts || !c->logits ||
         !enlarge(s, d, c, 32 + 4 * beams)) {
         decoding_free(c);
