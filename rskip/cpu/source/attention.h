@@ -9,14 +9,25 @@ INLINE float dot(const float *a, const void *b, int64_t index, int64_t count, in
     return y;
 }
 
+#define CHAINS (LANES == 16 ? 4 : 2) /* of sums that don't wait for each other, as many as stay in registers */
+
 /* `vectors` of the output, a constant where this is inlined, from its place on: the sum of the values by their scores */
 INLINE void weigh_values(const struct attention *a, const float *scores, const int32_t *slots, int64_t count, int64_t base,
                          int64_t output, float share, const int vectors, const int type) {
     const int64_t row = a->heads * a->features;
-    vector y[4] = {{0}};
-    for (int64_t i = 0; i < count; i++)
-        for (int each = 0; each < vectors; each++) y[each] += scores[i] * load(a->value, base + slots[i] * row + each * LANES, type);
-    for (int each = 0; each < vectors; each++) store(a->output, output + each * LANES, y[each] * share, type);
+    vector y[CHAINS][4] = {{{0}}};
+    int64_t i = 0;
+    for (; i + CHAINS <= count; i += CHAINS)
+        for (int chain = 0; chain < CHAINS; chain++)
+            for (int each = 0; each < vectors; each++)
+                y[chain][each] += scores[i + chain] * load(a->value, base + slots[i + chain] * row + each * LANES, type);
+    for (; i < count; i++)
+        for (int each = 0; each < vectors; each++) y[0][each] += scores[i] * load(a->value, base + slots[i] * row + each * LANES, type);
+    for (int each = 0; each < vectors; each++) {
+        vector total = y[0][each] + y[1][each];
+        for (int chain = 2; chain < CHAINS; chain++) total += y[chain][each];
+        store(a->output, output + each * LANES, total * share, type);
+    }
 }
 
 /* `features` is a constant where this is inlined, but in the general case */
