@@ -33,12 +33,15 @@ def installed_package(name: str) -> str | None:
 
 
 def resolve_user_dir(user_dir: str, fairseq_dir: str) -> str:
-    """The path to import: a package where fairseq looks for one, else an installed package, else a folder.
+    """The path to import: a package where fairseq looks first, else an installed package, else a folder.
+
+    A package that lies beside fairseq, where fairseq looks last, is an installed one. By fairseq's path to it, through
+    fairseq's own folder, it would be refused if it was imported already.
 
     :raises UsageError: there is none of them.
     """
     places = [os.path.join(parent, user_dir) for parent in ("", fairseq_dir, os.path.dirname(fairseq_dir))]
-    if any(os.path.isfile(os.path.join(place, "__init__.py")) for place in places):
+    if any(os.path.isfile(os.path.join(place, "__init__.py")) for place in places[:2]):
         return user_dir
     if (package := installed_package(user_dir)) is not None:
         return package

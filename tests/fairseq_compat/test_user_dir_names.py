@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,14 @@ def test_imported_package_is_not_registered_and_its_name_not_found_without_the_p
 def test_name_of_an_installed_package_works_from_any_folder_and_twice(python, installed, first, fairseq):
     """Whether or not it was imported already, before fairseq or after."""
     process = python(first + PARSE.format(times=2, user_dir="stellar"), fairseq=fairseq, PYTHONPATH=installed)
+    assert process.stdout == "True\n", process.stderr
+
+
+@pytest.mark.parametrize("first", ["", "import stellar"])
+def test_a_package_that_lies_beside_fairseq(python, installed, first):
+    """As in an environment in which both are installed from wheels."""
+    (Path(installed) / "fairseq").symlink_to(Path(importlib.util.find_spec("fairseq").origin).parent)
+    process = python(first + PARSE.format(times=2, user_dir="stellar"), fairseq=False, PYTHONPATH=installed)
     assert process.stdout == "True\n", process.stderr
 
 
