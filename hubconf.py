@@ -13,7 +13,7 @@ if _sys.version_info < (3, 10):
 from rskip.zoo.hub import entry_points as _entry_points
 
 # torch.hub checks these before it calls an entry; loading reports what else a kind of model needs
-dependencies = ["torch", "safetensors", "msgspec"]
+dependencies = ["torch", "numpy", "safetensors", "msgspec", "filelock"]
 
 # torch.hub removes this folder from the path after the import, but processes of `Workers` import rskip later
 if (_folder := str(_Path(__file__).resolve().parent)) not in _sys.path[1:]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import json
+import subprocess
 import sys
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,8 @@ import torch
 
 from rskip.connections import XSkip
 from rskip.translation import Translator
+from tests.conftest import Environment
+from tests.files.file_server import Answer, FileServer
 
 TRANSLATOR = "transformer_tiny_2rskip_ln.multi30k.en-de"
 
@@ -61,3 +67,63 @@ def test_architectures_without_weights(root: Path) -> None:
     assert model.config == {
         "depth": 14, "connection": "2rskip+ln", "num_classes": 100, "shortcut": "zero_pad", "block": "basic",
     }  # fmt: skip
+
+
+GITHUB = """
+import re, sys
+from urllib.request import Request, urlopen
+
+import torch
+
+def urlopen_here(asked, *arguments, **settings):
+    url = asked.full_url if isinstance(asked, Request) else asked
+    return urlopen(re.sub("^https://(api[.])?github[.]com", sys.argv[1], url), *arguments, **settings)
+
+torch.hub.urlopen = urlopen_here
+NAME = "transformer_tiny_2rskip_ln.multi30k.en-de"
+translator = torch.hub.load(sys.argv[2], NAME, trust_repo=True)
+import rskip
+print(rskip.__file__)
+print(translator("A man is sleeping."))
+print("sacreBLEU" in torch.hub.help(sys.argv[3], NAME))  # from the cache, without a request
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["in the archive", "at the release's address"])
+def test_an_address_of_github(
+    weights: str, root: Path, tmp_path: Path, file_server: Callable[[Path], FileServer], environment: Environment
+) -> None:
+    """The server answers as GitHub does: a page of the branch, lists of branches and tags, and an archive elsewhere."""
+    model = "checkpoints/multi30k_en_de/2rskip_ln"
+    (tmp_path / "served").mkdir()
+    server = file_server(tmp_path / "served")
+    registry = json.loads((root / "checkpoints.json").read_text("utf-8"))
+    with zipfile.ZipFile(tmp_path / "served/rskip.zip", "w") as archive:
+        archive.mkdir(top := "owner-rskip-0123abc")
+        for name in ("hubconf.py", "rskip", *([model] if weights == "in the archive" else [])):
+            for path in [root / name, *(root / name).rglob("*")]:
+                if path.is_file() and path.suffix not in (".pyc", ".so"):
+                    archive.write(path, f"{top}/{path.relative_to(root)}")
+        archive.writestr(f"{top}/checkpoints.json", json.dumps(registry | {"url": server.url}))
+    (tmp_path / "served/checkpoints").symlink_to(root / "checkpoints")
+    refs = Answer(b'[{"name": "main", "commit": {"sha": "0123abcd"}}, {"name": "v0.1.0", "commit": {"sha": "89ef"}}]')
+    moved = Answer(b"", 302, {"Location": f"{server.url}/rskip.zip"})
+    if weights == "in the archive":
+        repository, ref, server.faults = "owner/rskip", "main", [Answer(b"<html>"), refs, moved]
+        asked, files = ["owner/rskip/tree/main", "repos/owner/rskip/branches"], []
+    else:
+        repository, ref, server.faults = "owner/rskip:v0.1.0", "v0.1.0", [Answer(b"[]"), refs, moved]
+        asked = ["repos/owner/rskip/branches", "repos/owner/rskip/tags"]
+        files = [f"{model}/{path}" for path in registry["models"][TRANSLATOR]["files"]]
+
+    arguments = ["-c", GITHUB, server.url, repository, f"owner/rskip:{ref}"]
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True,
+        env=environment(TORCH_HOME=str(tmp_path / "home"), PYTHONPATH=""),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    package = tmp_path / f"home/hub/owner_rskip_{ref}/rskip/__init__.py"
+    assert done.stdout.splitlines()[1:] == [str(package), "Ein Mann schläft.", "True"]
+    asked += [f"owner/rskip/zipball/{ref}", "rskip.zip"]
+    assert [each.partition("?")[0] for each in server.requests] == [*asked, *files]
