@@ -103,7 +103,8 @@ def _hugging_face_folder(model: Path) -> Path:
     """The folder of a model, which is given as itself, as its weights file or by its name on the Hub."""
     if is_hub_name(model):
         return hub_folder(model)
-    if not model.exists():
+    if (folder := folder_at(model)) is None:
+        problem = f"{model} has no config.json of transformers" if model.exists() else f"no model {model}"
         advice = f"expected the folder of a Hugging Face model{model_of_the_hub(model.as_posix())}"
-        raise FileNotFoundError(f"no model {model}: {advice}")
-    return folder_at(model) or model
+        raise FileNotFoundError(f"{problem}: {advice}")
+    return folder

@@ -15,7 +15,7 @@ from rskip.cli._model import saying_what_is_assumed
 from rskip.cli._options import check_range, refuse_flags
 from rskip.files.plot import check_plot
 from rskip.translation.description import describe_model, model_lines
-from rskip.translation.model_files import find_model_files
+from rskip.translation.model_files import find_model_files, foreign_model
 
 EXAMPLES = """examples:
   rskip inspect data-bin/multi30k-en-de
@@ -89,4 +89,6 @@ def is_model(path: Path) -> bool:
     except ValueError:  # several checkpoints
         return True
     except FileNotFoundError:
-        return not path.exists() and ":" in str(path)
+        if foreign_model(path):
+            raise
+        return not path.exists() and (":" in str(path) or path.suffix in MODEL_FILES)

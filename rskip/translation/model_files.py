@@ -51,6 +51,11 @@ _FOREIGN = {
 }
 
 
+def foreign_model(folder: Path) -> str:
+    """What a folder of another program holds, which rskip can't read, and what to do; "": nothing known."""
+    return next((f"{folder} is {what}" for pattern, what in _FOREIGN.items() if any(folder.glob(pattern))), "")
+
+
 def find_model_file(path: str | os.PathLike[str]) -> Path:
     """A Hugging Face folder, which holds several files; onnx.json of a folder of ONNX graphs; else what
     `find_checkpoint` finds."""
@@ -83,8 +88,8 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     if found:
         return found[0]
     problem = f"no checkpoint ({', '.join(_SUFFIXES)}) in the folder {path}"
-    if foreign := next((what for pattern, what in _FOREIGN.items() if any(path.glob(pattern))), None):
-        problem = f"{path} is {foreign}"
+    if foreign := foreign_model(path):
+        problem = foreign
     elif (path / ONNX_FILE).is_file():
         problem = f"{path} holds ONNX graphs, not a checkpoint: give the model they were exported from"
     elif any(path.glob("*.idx")):

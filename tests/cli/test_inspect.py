@@ -59,6 +59,10 @@ def test_mistakes_are_one_line(data, tmp_path, capsys, monkeypatch):
         assert message in captured.err
 
     refused("none does not exist: expected a folder", str(tmp_path / "none"))
+    refused("no model none.pt", "none.pt", "--dictionaries", str(data))
+    (tmp_path / "ct2").mkdir()
+    (tmp_path / "ct2/model.bin").touch()
+    refused("ct2 is a CTranslate2 model", str(tmp_path / "ct2"))
     refused("--examples is -1: expected 0 or more", str(data), "--examples", "-1")
     refused("--lopsided is -2: expected 0 or more", str(data), "--lopsided", "-2")
     refused("--dictionaries is only for a model", str(data), "--dictionaries", str(data))

@@ -60,6 +60,7 @@ def test_import_finds_the_model_as_translate_does(
     for name, told in (
         ("Helsinki-NLP/opus-mt-en-de", ", or hf:Helsinki-NLP/opus-mt-en-de for the model of the Hugging Face Hub"),
         (tmp_path / "nowhere", "nowhere: expected the folder of a Hugging Face model\n"),
+        (tmp_path, f"{tmp_path} has no config.json of transformers: expected the folder"),
     ):
         assert told in refused(*command, name, capsys=capsys)
     assert main([*map(str, command), str(folder / "model.safetensors")]) == 0
