@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from rskip.cli._options import check_range, refuse_flags, with_flags
+from rskip.cli._options import refuse_flags, with_flags
 from rskip.cpu.threads import set_threads
 from rskip.serving.access_log import to_stderr
 from rskip.serving.app import build_app
@@ -15,6 +15,7 @@ from rskip.serving.models import load_models
 from rskip.serving.server import allow_connections, is_private, open_port, run_server
 from rskip.serving.service import Service
 from rskip.serving.settings import ServerSettings
+from rskip.translation.options import CpuSettings
 
 
 def run(args: argparse.Namespace) -> None:
@@ -22,12 +23,12 @@ def run(args: argparse.Namespace) -> None:
     if args.quiet:
         refuse_flags({"--log-texts": args.log_texts}, "can't be combined with --quiet, which writes no log")
     settings, keys = with_flags(ServerSettings(), args), read_keys(args.api_keys)
-    check_range(args, "threads", 1, 512)
+    threads = with_flags(CpuSettings(), args).threads
     hosts, origins = [*map(allowed_host, args.allowed_host)], [*map(allowed_origin, args.cors)]
     with open_port(args.host, args.port) as listening:
-        if args.threads is not None:
-            os.environ["OMP_NUM_THREADS"] = str(args.threads)  # for libraries that are loaded later
-            set_threads(args.threads)
+        if threads is not None:
+            os.environ["OMP_NUM_THREADS"] = str(threads)  # for libraries that are loaded later
+            set_threads(threads)
         languages = args.source_lang, args.target_lang
         models = load_models(args.model, precision=args.precision, device=args.device, languages=languages)
         hosts += LOOPBACK if hosts or is_private(listening) else ()

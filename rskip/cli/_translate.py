@@ -192,12 +192,9 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     device = args.device or ("cuda" if not on_cpu and finds_gpu() else "cpu")
     if device == "cuda" and ranks.count > 1:
         device = f"cuda:{ranks.local_rank}"
-    may_be_slow = args.precision == "bfloat16" and not args.quiet and has_torch()  # the check needs PyTorch
-    if may_be_slow and bfloat16_is_slow(usable_device(device)):
-        if device.startswith("cuda"):  # of several GPUs one may be older
-            print(f"{device} has no bfloat16 instructions: --precision float32 is faster on it", file=sys.stderr)
-        elif ranks.first:
-            print("this CPU has no bfloat16 instructions: --precision float32 is faster on it", file=sys.stderr)
+    says_slow = not args.quiet and (ranks.first or device.startswith("cuda"))  # of several GPUs one may be older
+    if args.precision == "bfloat16" and says_slow and has_torch() and bfloat16_is_slow(usable_device(device)):
+        print(f"{device} has no bfloat16 instructions: --precision float32 is faster on it", file=sys.stderr)
     if ranks.first and not args.quiet:
         if others:
             print(f"the model is an ensemble of {', '.join(map(str, files))}", file=sys.stderr)

@@ -168,8 +168,7 @@ def evaluate_model(args: argparse.Namespace) -> int:
     if args.precision is None and precision != "float32":
         print(f"computing in {precision}, as in training; --precision float32 changes it", file=sys.stderr)
     if precision == "bfloat16" and bfloat16_is_slow(device):
-        kind = "CPU" if device.type == "cpu" else "GPU"
-        print(f"this {kind} has no bfloat16 instructions: --precision float32 is faster", file=sys.stderr)
+        print(f"{device} has no bfloat16 instructions: --precision float32 is faster on it", file=sys.stderr)
     split, images = _images(description, args, args.split)
     name = description.dataset if description.images is None else images_name(args.data)
     if args.recalibrate:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from rskip.captioning.preparation import CaptionOptions, prepare_captions
 from rskip.captioning.preparation import summary as summary_of_captions
-from rskip.cli._options import add_options, check_range, given_options, refuse_flags, refuse_options
+from rskip.cli._options import add_options, check_range, flag_of, given_options, refuse_flags, refuse_options
 from rskip.cli._own_text import add_own_text_arguments, given_own_corpus, own_text_flag
 from rskip.cli.main import termination_raises
 from rskip.corpora import (
@@ -48,10 +48,7 @@ if TYPE_CHECKING:
     from rskip.corpora.corpus import Corpus
 
 
-_OF_UNITS = {
-    "subword": "subwords", "bpe-size": "size", "tokenizer": "tokeniser", "lowercase": "lowercase",
-    "learn-sample": "learn_sample",
-}  # fmt: skip
+_OF_UNITS = ("subwords", "size", "tokeniser", "lowercase", "learn_sample")
 _OPTIONS = {"two languages": PrepareOptions, "image captions": CaptionOptions, "texts in one language": TextOptions}
 
 
@@ -98,8 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(cleaning, PrepareOptions, only=("max_words", "max_characters", "max_ratio", "empty", "duplicates"))
     add_options(cleaning, PrepareOptions, only=("leaks", "languages", "remove_non_printing", "entities"))
     units = parser.add_argument_group("words and subword units")
-    of_words = ("subwords", "size", "tokeniser", "lowercase", "learn_sample", "bpe_dropout")
-    add_options(units, PrepareOptions, only=of_words)
+    add_options(units, PrepareOptions, only=(*_OF_UNITS, "bpe_dropout"))
     units.add_argument(
         "--like", type=Path, metavar="MODEL",
         help="units and dictionary of a model of yours, to train it further with `rskip train DATA --from MODEL`",
@@ -132,7 +128,7 @@ def run(args: argparse.Namespace) -> int | None:
     if args.corpus is not None or args.text is not None:
         refuse_flags({"--like": args.like}, "is only for your own sentence pairs")
     if args.like is not None:
-        given = {f"--{name}": getattr(args, dest) for name, dest in _OF_UNITS.items()}
+        given = {flag_of(PrepareOptions, name): getattr(args, name) for name in _OF_UNITS}
         refuse_flags(given, "is given with --like, whose model determines it")
     kind = "two languages"
     if args.text is not None or args.corpus in TEXT_CORPORA:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rskip.cli._options import add_options
 from rskip.serving.settings import ServerSettings
+from rskip.translation.options import CpuSettings
 
 EXAMPLES = """examples:
   rskip serve --model checkpoints/multi30k_en_de/2rskip_ln
@@ -36,9 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source-lang", metavar="LANG", help="source language of requests to "
                         "multilingual models that name none")  # fmt: skip
     parser.add_argument("--target-lang", metavar="LANG", help="target language, likewise")
-    parser.add_argument(
-        "--threads", type=int, metavar="N", help="CPU threads (default: all cores)"
-    )
+    add_options(parser, CpuSettings, only=["threads"])
     add_options(parser.add_argument_group("batches and limits"), ServerSettings)
 
     access = parser.add_argument_group("access")

@@ -41,7 +41,7 @@ def beam_search(
     :param source_lengths: (B,) number of tokens of each source, including its end.
     :param prefix: (B, P) forced first tokens, padded on the right.
     :param each_step: called before each step with its number, from 1. In C it is called before the first step and then
-        every 0.2 seconds.
+        about every 0.2 seconds.
     :raises ValueError: the model's logits are NaN.
     """
     if not len(source_lengths):

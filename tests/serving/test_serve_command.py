@@ -89,7 +89,7 @@ def test_shutdown_under_load_answers_every_accepted_request(root):
         (["--model", MODEL, "--precision", "int3"], "can't compute in 'int3'"),
         (["--model", MODEL, "--allowed-host", "http://a.org"], "--allowed-host is 'http://a.org': expected a name"),
         (["--model", MODEL, "--cors", "example.org"], "--cors is 'example.org': expected a scheme and a name"),
-        (["--model", MODEL, "--threads", "0"], "--threads is 0: expected 1 to 512"),
+        (["--model", MODEL, "--threads", "0"], "--threads is 0: expected a whole number, 1 or more and at most 512"),
     ],
 )
 def test_mistakes_are_one_line(root, tmp_path, monkeypatch, capsys, flags, message):
