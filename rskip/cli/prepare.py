@@ -18,7 +18,7 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rskip.captioning.preparation import CaptionOptions, prepare_captions
 from rskip.captioning.preparation import summary as summary_of_captions
@@ -158,19 +158,15 @@ def _output(args: argparse.Namespace, name: str) -> Path:
     return Path(args.output or Path("data-bin") / name)
 
 
+def _files(args: argparse.Namespace) -> dict[str, Any]:
+    """Where the files come from, and whether a folder with others is replaced."""
+    return {"mirror": args.mirror, "offline": args.offline, "force": args.force}
+
+
 def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
     output = _output(args, corpus.name)
     options = PrepareOptions(**given_options(args, PrepareOptions))
-    made = prepare(
-        corpus,
-        output,
-        options=options,
-        like=args.like,
-        mirror=args.mirror,
-        offline=args.offline,
-        workers=args.workers,
-        force=args.force,
-    )
+    made = prepare(corpus, output, options=options, like=args.like, workers=args.workers, **_files(args))
     record = made_record(output, TranslationRecord)
     if made and isinstance(corpus, OwnCorpus):
         print(reading_report(corpus, record))
@@ -189,15 +185,9 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
 
 def _prepare_captions(args: argparse.Namespace) -> None:
     output = _output(args, args.corpus)
-    made = prepare_captions(
-        find_caption_corpus(args.corpus),
-        output,
-        options=CaptionOptions(**given_options(args, CaptionOptions)),
-        images=args.images,
-        mirror=args.mirror,
-        offline=args.offline,
-        force=args.force,
-    )
+    options = CaptionOptions(**given_options(args, CaptionOptions))
+    corpus = find_caption_corpus(args.corpus)
+    made = prepare_captions(corpus, output, options=options, images=args.images, **_files(args))
     first, *more = summary_of_captions(output)
     print("\n".join([f"{_ready(output, made)}: {first}", *more]))
 
@@ -206,14 +196,9 @@ def _prepare_text(args: argparse.Namespace) -> None:
     if args.text is not None and (flag := own_text_flag(args)) is not None:
         raise ValueError(f"--text and {flag} are given: expected one of them")
     output = _output(args, args.corpus or Path(args.text).name.partition(".")[0])
-    made = prepare_text(
-        find_text_corpus(args.corpus) if args.text is None else Path(args.text),
-        output,
-        options=TextOptions(**given_options(args, TextOptions)),
-        mirror=args.mirror,
-        offline=args.offline,
-        force=args.force,
-    )
+    options = TextOptions(**given_options(args, TextOptions))
+    text = find_text_corpus(args.corpus) if args.text is None else Path(args.text)
+    made = prepare_text(text, output, options=options, **_files(args))
     folder = shlex.quote(str(output))
     print(f"{_ready(output, made)}: {summary_of_text(output)}")
     print(f"train on it with: rskip lm train {folder} --connection 2rskip+ln --output runs/{shlex.quote(output.name)}")
