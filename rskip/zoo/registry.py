@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from rskip.files.checksum import sha256_file
 from rskip.files.whole import atomic_file
-from rskip.settings.check import check, convert, to_plain
+from rskip.settings.check import Checked, convert, to_plain
 from rskip.settings.errors import nearest, shown_key
 from rskip.settings.paper import Paper
 from rskip.settings.text import read_json
@@ -53,7 +53,7 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     sha256: Sha256
 
 
-class ModelScore(msgspec.Struct, frozen=True, kw_only=True):
+class ModelScore(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """A score of a model.
 
     :param dataset: the dataset, such as multi30k-en-de.
@@ -65,6 +65,7 @@ class ModelScore(msgspec.Struct, frozen=True, kw_only=True):
     :param signature: the scorer's signature, if it has one.
     :param of: "published weights": the score of the published file; "run": the score of the runs at their end, before
         weights were stored for publishing.
+    :raises SettingError: a field has a wrong value.
     """
 
     dataset: Text
@@ -76,12 +77,8 @@ class ModelScore(msgspec.Struct, frozen=True, kw_only=True):
     signature: Text | None
     of: Literal["published weights", "run"]
 
-    def __post_init__(self) -> None:
-        """:raises SettingError: a field has a wrong value."""
-        check(self)
 
-
-class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
+class ModelEntry(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """A pretrained model.
 
     :param name: ARCHITECTURE_CONNECTION.DATASET[.SOURCE-TARGET][.VARIANT].
@@ -103,6 +100,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     :param licence: licence of code and weights.
     :param data_terms: terms and origin of the training data.
     :param paper: the paper of its connection.
+    :raises SettingError: a field has a wrong value.
     """
 
     name: Annotated[
@@ -130,10 +128,6 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     licence: Text
     data_terms: Text
     paper: Paper
-
-    def __post_init__(self) -> None:
-        """:raises SettingError: a field has a wrong value."""
-        check(self)
 
     @property
     def size(self) -> int:
