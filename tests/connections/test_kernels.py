@@ -18,11 +18,11 @@ from rskip.nn import Residuals
 pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels were not compiled")
 SPECS = [
     "mhc", "mhc+rms", "mhc:residual=identity,gate_eps=0.01", "mhc:streams=2,iterations=3,magnitude=1.5",
-    "mhc:streams=8", "mhc:reads=previous", "mhc_lite", "mhc_lite:streams=2", "hyper", "hyper+rms:streams=8", "frac",
-    "frac+rms:parts=2",
+    "mhc:streams=8", "mhc:reads=previous", "mhc_lite", "mhc_lite:streams=2", "hyper",
+    "hyper+rms:streams=8", "frac", "frac+rms:parts=2",
     "attnres", "attnres+rms", "sas", "sas+rms:host=prenorm",
 ]  # fmt: skip
-SHAPES = [(3, 5, 64), (37, 64), (1, 128)]
+SHAPES = [(3, 5, 128), (37, 128), (1, 256)]
 
 
 class Model(nn.Module):
@@ -104,9 +104,9 @@ def test_a_strided_input_and_gradient(spec):
 
 @pytest.mark.parametrize("spec", ["mhc", "frac", "attnres", "sas"])
 def test_gradients_of_gradients_are_refused(spec):
-    x = torch.randn(3, 64, requires_grad=True)
+    x = torch.randn(3, 128, requires_grad=True)
     with pytest.raises(RuntimeError, match="RSKIP_KERNELS=0"):
-        torch.autograd.grad(Model(spec, 64)(x).sum(), x, create_graph=True)
+        torch.autograd.grad(Model(spec, 128)(x).sum(), x, create_graph=True)
 
 
 @pytest.mark.parametrize("spec", ["mhc", "hyper", "attnres", "sas"])

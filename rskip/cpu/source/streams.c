@@ -71,26 +71,23 @@ EXPORT void rskip_read_streams(const struct reading *given, int64_t count, int64
 /* The gradients of the weight, and of the rows' norm, from that of the folded weight, of which a chunk of columns follows the other. */
 static void unfold(const struct reading *a) {
     const int64_t p = a->outputs, row = row_length(a), chunk = chosen->chunk, values = values_per_token(a);
+    float *of_folded = a->form == MANIFOLD ? a->of_weight : a->packed;
+    for (int64_t c = 0; c < row; c += chunk)
+        for (int64_t o = 0; o < p; o++) memcpy(of_folded + o * row + c, a->of_packed + c * p + o * chunk, chunk * sizeof(float));
+    if (a->form == MANIFOLD) return;
     float *of_shifts = zeros(p);
-    if (a->form != MANIFOLD) {
-        memset(a->of_row_gain, 0, row * sizeof(float));
-        if (a->of_row_shift) memset(a->of_row_shift, 0, row * sizeof(float));
-        for (int64_t i = 0; i < a->tokens * values; i += p)
-            for (int64_t o = 0; o < p; o++) of_shifts[o] += a->of_values[i + o];
-    }
+    memset(a->of_row_gain, 0, row * sizeof(float));
+    if (a->of_row_shift) memset(a->of_row_shift, 0, row * sizeof(float));
+    for (int64_t i = 0; i < a->tokens * values; i += p)
+        for (int64_t o = 0; o < p; o++) of_shifts[o] += a->of_values[i + o];
     for (int64_t o = 0; o < p; o++) {
         double mean = 0;
         if (a->row_norm == LAYER_NORM)
-            for (int64_t c = 0; c < row; c++) mean += a->of_packed[c / chunk * chunk * p + o * chunk + c % chunk] / row;
+            for (int64_t c = 0; c < row; c++) mean += of_folded[o * row + c] / row;
         for (int64_t c = 0; c < row; c++) {
-            const float of_folded = a->of_packed[c / chunk * chunk * p + o * chunk + c % chunk] - (float)mean;
-            if (a->form == MANIFOLD) {
-                a->of_weight[o * row + c] = of_folded;
-                continue;
-            }
-            const float w = *entry(a->weight, a->weight2, p, o, c);
-            *entry(a->of_weight, a->of_weight2, p, o, c) = a->row_gain[c] * of_folded + (a->row_shift ? a->row_shift[c] * of_shifts[o] : 0);
-            a->of_row_gain[c] += w * of_folded;
+            const float found = of_folded[o * row + c] - (float)mean, w = *entry(a->weight, a->weight2, p, o, c);
+            *entry(a->of_weight, a->of_weight2, p, o, c) = a->row_gain[c] * found + (a->row_shift ? a->row_shift[c] * of_shifts[o] : 0);
+            a->of_row_gain[c] += w * found;
             if (a->of_row_shift) a->of_row_shift[c] += w * of_shifts[o];
         }
     }
@@ -125,9 +122,9 @@ EXPORT void rskip_read_streams_gradient(const struct reading *given, int64_t cou
     struct reading copied = *given, *a = &copied;
     const int64_t p = a->outputs, row = row_length(a), chunk = chosen->chunk, values = values_per_token(a);
     fold(a);
-    a->packed = zeros(p * row);
-    for (int64_t o = 0; o < p; o++)
-        for (int64_t c = 0; c < row; c++) a->packed[c / chunk * chunk * p + o * chunk + c % chunk] = a->folded[o * row + c];
+    a->packed = room(p * row);
+    for (int64_t c = 0; c < row; c += chunk)
+        for (int64_t o = 0; o < p; o++) memcpy(a->packed + c * p + o * chunk, a->folded + o * row + c, chunk * sizeof(float));
     a->of_packed = zeros(p * row);
     const int64_t inputs = a->parts * a->features, lanes = chunk / 2, groups = (a->tokens + lanes - 1) / lanes;
     a->deltas = room(a->tokens * values);

@@ -9,6 +9,11 @@
 INLINE vector at(const float *from, int64_t index) { return load(from, index, FLOAT32); }
 INLINE void put(float *to, int64_t index, vector x) { store(to, index, x, FLOAT32); }
 
+/* brings what is read soon into the cache */
+INLINE void fetch(const float *from, int64_t count) {
+    for (int64_t c = 0; c < count; c += 16) __builtin_prefetch(from + c);
+}
+
 /* value `index` of each of `count` tokens, `width` apart; 0 in the other lanes */
 INLINE vector gathered(const float *from, int64_t width, int64_t index, int64_t count) {
     float lanes[LANES] = {0};
@@ -49,7 +54,7 @@ INLINE void statistics(const float *x, int64_t segments, int64_t apart, int64_t 
 /* to[r][out + o] = Σ_c x_rc·w_oc of `rows` rows, in segments `apart`, and `outs` outputs */
 INLINE void row_products(const float *const *x, int64_t segments, int64_t apart, const float *w, int64_t features, float *const *to,
                          int64_t out, const int rows, const int outs) {
-    vector total[4][2] = {{{0}}};
+    vector total[4][4] = {{{0}}};
     for (int64_t s = 0; s < segments; s++)
         for (int64_t c = 0; c < features; c += LANES) {
             vector of_x[4];
@@ -83,7 +88,9 @@ static void row_values(const struct reading *a, int64_t first, int64_t last) {
             to[r] = a->values + (row + r) * p;
             statistics(x[r], segments, a->stream, features, a->row_norm, a->row_epsilon, a->row_statistics + (row + r) * 2);
         }
-        for (int64_t o = 0; o < p; o += 2) {
+        int64_t o = 0;
+        for (; LANES == 16 && rows == 4 && o + 4 <= p; o += 4) row_products(x, segments, a->stream, a->folded + o * width, features, to, o, 4, 4);
+        for (; o < p; o += 2) {
             const float *w = a->folded + o * width;
             if (rows == 4 && p - o > 1) row_products(x, segments, a->stream, w, features, to, o, 4, 2);
             else
@@ -289,7 +296,9 @@ INLINE void input_gradient(const struct reading *a, int64_t token, float *of_s, 
     const int identity = a->width == n * q + n, many = n < 4 ? n : 4;
     for (int j = 0; j < n; j++) {
         x[j] = h + j * a->stream;
+        fetch(x[j] + a->token, features);
         g[j] = a->of_output ? a->of_output + token * a->of_output_token + j * a->of_output_stream : NULL;
+        if (g[j]) fetch(g[j] + a->of_output_token, features);
     }
     for (int k = 0; k < q; k++) of_inputs[k] = of_s + k * features;
     for (int j = 0; j < n; j += 4) {
@@ -423,7 +432,7 @@ INLINE void read_gradient_blocks(const struct reading *a, int64_t first, int64_t
 
 /* adds Σ_rows g_o·h of `outs` outputs to CHUNK columns of the weight's gradient */
 INLINE void add_columns(const float *const *h, const float *const *g, const float *roots, int rows, int64_t o, float *to, const int outs) {
-    vector total[4][2];
+    vector total[8][2];
     for (int i = 0; i < outs; i++)
         for (int half = 0; half < 2; half++) total[i][half] = at(to, (o + i) * CHUNK + half * LANES);
     for (int r = 0; r < rows; r++) {
@@ -448,6 +457,7 @@ INLINE void weight_columns(const struct reading *a, int64_t first, int rows, int
         roots[r] = a->row_statistics[(first + r) * 2 + 1];
     }
     int64_t o = 0;
+    for (; LANES == 16 && o + 8 <= p; o += 8) add_columns(h, g, roots, rows, o, to, 8);
     for (; o + 4 <= p; o += 4) add_columns(h, g, roots, rows, o, to, 4);
     for (; o + 2 <= p; o += 2) add_columns(h, g, roots, rows, o, to, 2);
     if (o < p) add_columns(h, g, roots, rows, o, to, 1);
