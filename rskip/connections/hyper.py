@@ -18,6 +18,7 @@ from rskip.connections.sinkhorn import sinkhorn
 from rskip.connections.stream_kernels import (
     MANIFOLD,
     RMS_NORM,
+    UNFUSED,
     Kernels,
     Parameters,
     Reads,
@@ -86,6 +87,14 @@ class CopiedStreams(StackConnection):
         streams = streams_of(state, self)
         if self.exit != "head":
             return streams.sum(-2) if self.exit == "sum" else streams.mean(-2)
+        library, own = library_for(streams), self._parameters.get
+        if isinstance(library, Library) and own("mixing") is not None and readable(self.mixing):
+            reads = reads_of(
+                MANIFOLD, self.streams, self.features, self.streams, *UNFUSED[:2], RMS_NORM, self.eps,
+                alpha_epsilon=self.gate_eps,
+            )  # fmt: skip
+            parameters = own("mixing"), None, None, None, own("scale"), None, own("bias"), *[None] * 6
+            return read_streams(library, (reads, parameters), nn.Identity(), streams)[0]
         found = self.scale * projected(streams, self.mixing, self.eps) + self.bias
         return read(torch.sigmoid(found) + self.gate_eps, streams)
 

@@ -190,6 +190,8 @@ class Reads:
     @cached_property
     def width(self) -> int:
         n = self.streams
+        if self.outputs == n:  # α only
+            return n
         return n * self.parts + n + (0 if self.identity else n * n)
 
     @cached_property

@@ -18,7 +18,7 @@ from rskip.nn import Residuals
 pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels were not compiled")
 SPECS = [
     "mhc", "mhc+rms", "mhc:residual=identity,gate_eps=0.01", "mhc:streams=2,iterations=3,magnitude=1.5",
-    "mhc:streams=8", "mhc:reads=previous", "mhc_lite", "mhc_lite:streams=2", "hyper",
+    "mhc:streams=8", "mhc:reads=previous", "mhc:exit=head,gate_eps=0.01", "mhc_lite", "mhc_lite:streams=2", "hyper",
     "hyper+rms:streams=8", "frac", "frac+rms:parts=2",
     "attnres", "attnres+rms", "sas", "sas+rms:host=prenorm",
 ]  # fmt: skip
@@ -156,6 +156,11 @@ def test_pytorch_computes_what_the_kernels_do_not(spec, calls, monkeypatch):
     monkeypatch.setattr(stream_kernels, "_off", True)
     Model(spec, 32)(x)
     assert calls == []
+
+
+def test_a_head_is_computed_by_the_kernels(calls):
+    Model("hyper:exit=head", 64, layers=1)(torch.randn(3, 64))
+    assert calls.count("read_streams") == 3
 
 
 def test_a_class_with_weights_of_its_own_does_not_use_those_of_its_parent(calls):

@@ -185,7 +185,7 @@ struct reading {
     const float *weight, *weight2; /* MANIFOLD: (p, nC) and null; DYNAMIC: (C, p - 1) and (C, 1) */
     const float *row_gain, *row_shift; /* DYNAMIC: (C), of the rows' norm; the shift may be null */
     const float *scale, *scale2;   /* a: MANIFOLD: (3) or (2), and null; DYNAMIC: (1), of the weight and of weight2 */
-    const float *bias;             /* MANIFOLD: (p) */
+    const float *bias;             /* MANIFOLD: (p); p = n: there are no weights but α */
     const float *matrices;         /* MANIFOLD: (p - 2n, n, n) that R mixes, or null: Sinkhorn */
     const float *alpha, *residual, *beta; /* DYNAMIC: the first values; rows `alpha_row` and `residual_row` apart */
     const float *gain, *shift;     /* (qC) of the branch's norm; the shift may be null */

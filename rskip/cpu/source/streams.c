@@ -111,10 +111,8 @@ static void sum_tokens(const struct reading *a) {
     }
     a->of_scale[0] = (float)total[values];
     if (a->form != MANIFOLD) a->of_scale2[0] = (float)total[values + 1];
-    else {
-        a->of_scale[1] = (float)total[values + 1];
-        if (p > 2 * n) a->of_scale[2] = (float)total[values + 2];
-    }
+    else
+        for (int64_t i = 1; i < 3 && p > i * n; i++) a->of_scale[i] = (float)total[values + i];
     free(total);
 }
 

@@ -182,10 +182,10 @@ INLINE void manifold_weights(const struct reading *a, int64_t first, int64_t cou
     const float *values = a->values + first * a->outputs;
     float *mix = a->mix + first * width;
     vector w[MOST_LOGITS], found[64];
-    for (int k = 0; k < n; k++) {
-        scattered(mix, width, k, count, sigmoid(logit(a, values, k, count, n)) + (float)a->alpha_epsilon);
+    for (int k = 0; k < n; k++) scattered(mix, width, k, count, sigmoid(logit(a, values, k, count, n)) + (float)a->alpha_epsilon);
+    if (logits < 0) return;
+    for (int k = 0; k < n; k++)
         scattered(mix, width, width - n + k, count, (float)a->magnitude * sigmoid(logit(a, values, n + k, count, n)) + (float)a->beta_epsilon);
-    }
     if (!logits) return;
     for (int64_t o = 0; o < logits; o++) w[o] = logit(a, values, 2 * n + o, count, n);
     if (a->matrices) mix_permutations(a, w, found, n);
@@ -330,11 +330,13 @@ INLINE void manifold_gradient(const struct reading *a, int64_t first, int64_t co
     const float *values = a->values + first * p;
     vector g[MOST_LOGITS], w[MOST_LOGITS], found[64], of_scale[3] = {{0}, {0}, {0}};
     for (int k = 0; k < n; k++) {
-        const vector read = sigmoid(logit(a, values, k, count, n)), written = sigmoid(logit(a, values, n + k, count, n));
+        const vector read = sigmoid(logit(a, values, k, count, n));
         g[k] = gathered(of_mix, width, k, count) * read * (1.0f - read);
+        if (logits < 0) continue;
+        const vector written = sigmoid(logit(a, values, n + k, count, n));
         g[n + k] = (float)a->magnitude * gathered(of_mix, width, width - n + k, count) * written * (1.0f - written);
     }
-    if (logits) {
+    if (logits > 0) {
         vector of_r[64];
         for (int64_t o = 0; o < logits; o++) w[o] = logit(a, values, 2 * n + o, count, n);
         for (int i = 0; i < n * n; i++) of_r[i] = gathered(of_mix, width, n + i, count);
