@@ -394,8 +394,8 @@ def segment(setting: Setting, words: KeptWords, pipeline: TextPipeline) -> None:
     if setting.like is not None:
         dictionary = setting.like.source
         if unknown := sum(number for token, number in counts.items() if token not in dictionary):
-            share = f"{unknown / counts.total():.1%} of the training tokens"
-            print(f"{share} are unknown to the model, which can't learn them", file=sys.stderr)
+            tokens = f"{unknown:,} of {counts.total():,} training tokens"
+            print(f"{tokens} are unknown to the model, which can't learn them", file=sys.stderr)
         dictionary.save(setting.texts / DICTIONARY)
         return
     with atomic_file(setting.texts / DICTIONARY) as temporary:

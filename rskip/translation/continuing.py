@@ -34,16 +34,16 @@ def model_flags(model: Path, data: PreparedPairs) -> dict[str, Flag]:
     :param model: a folder that `rskip train`, `rskip import` or publishing wrote.
     :raises SettingError: it is no such folder, no architecture has its connections, or it has other dictionaries.
     """
-    check_model_folder("from", model)
+    check_model_folder("start", model)
     tokenizer, config = Tokenizer.load(model), read_config(model / WEIGHTS)
     settings: Mapping[str, Any] = config["model"]
     if (arch := architecture_of(config)) is None:
         problem, advice = f"is {model}, whose architecture is {config['arch']}", "give a model that `rskip train` wrote"
-        raise SettingError("from", problem, advice=advice)
+        raise SettingError("start", problem, advice=advice)
     for language, expected in ((data.source, tokenizer.source), (data.target, tokenizer.target)):
         if Dictionary.load(data.path / f"dict.{language}.txt").tokens != expected.tokens:
             advice = f"prepare the text with --like {model}"
-            raise SettingError("from", f"is {model}, which has another dictionary than {data.path}", advice=advice)
+            raise SettingError("start", f"is {model}, which has another dictionary than {data.path}", advice=advice)
     names = [f"{side}_{name}" for side in ("encoder", "decoder") for name in _OF_SIDES]
     values = {name: settings[name] for name in (*names, *_OF_MODEL) if settings.get(name) is not None}
     usual = TransformerConfig.max_source_positions

@@ -70,6 +70,8 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     """The checkpoint file that `path` is, or that the folder `path` holds."""
     path = Path(path)
     if path.is_file():
+        if path.suffix not in _SUFFIXES:
+            raise ValueError(f"{path}: the name of a checkpoint ends in {' or '.join(_SUFFIXES)}")
         return path
     if not path.is_dir():
         raise FileNotFoundError(

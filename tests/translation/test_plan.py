@@ -189,7 +189,7 @@ def test_what_can_not_be_chosen_is_one_line(choices: dict[str, Any], said: str) 
         (30_000, {"limit": 5_000}, []),
         (30_000, {"epochs": 3}, [r"^705 updates \(3 passes .*\) are too few; the full training has 7,050: "]),
         (500_000, {"updates": 50}, [r"^50 updates \(0\.\d+ passes over the data\) are too few"]),
-        (4_999, {}, [r"^4,999 sentence pairs are too few: expected 5,000 or more\. "]),
+        (4_499, {}, [r"^4,499 sentence pairs are too few: expected about 5,000 or more\. "]),
     ],
 )
 def test_a_training_that_is_too_short_or_has_too_little_text_is_cautioned(
