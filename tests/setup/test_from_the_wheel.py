@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 import sys
 import sysconfig
 from pathlib import Path
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.install
 
 MODEL = "transformer_tiny_2rskip_ln.multi30k.en-de"
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-PROGRAMS = ("fairseq-train", "fairseq-generate", "fairseq-interactive", "torchrun")
+PROGRAMS = ("fairseq-preprocess", "fairseq-train", "fairseq-generate", "fairseq-interactive", "torchrun")
 TRAIN = (
     "fairseq-train", "data", "--user-dir", "rskip", "--arch", "transformer_rskip_ln", "--encoder-layers", "2",
     "--decoder-layers", "2", "--share-all-embeddings", "--optimizer", "adam", "--lr", "1e-3", "--max-tokens", "200",
@@ -59,8 +60,7 @@ def trained(project: Path) -> Path:
 
 def here(folder: Path, program: str, *arguments: str, **variables: str) -> str:
     """Runs a program of the fresh environment. Its output, with what it says on stderr."""
-    programs = folder / "fresh/bin"
-    words = " ".join(f"'{each}'" for each in (programs / program, *arguments))
+    words = shlex.join([str(folder / "fresh/bin" / program), *arguments])
     return run_well("sh", "-c", f"exec {words} 2>&1", folder=folder, OMP_NUM_THREADS="1", **variables)
 
 
