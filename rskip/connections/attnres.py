@@ -166,7 +166,9 @@ class AttnRes(Connection):
 
     def after(self, kept: State, f: Tensor) -> State:
         kept = kept[: self.values]
-        return (*kept, f) if self.begins else (*kept[:-1], kept[-1] + f)
+        if self.begins:  # as wide as x, as sums are: under autocast f may be narrower, and kernels take one type
+            return *kept, f.to(torch.promote_types(f.dtype, kept[0].dtype))
+        return *kept[:-1], kept[-1] + f
 
     def as_mixing(self, state: State, f: Tensor) -> Mixing:
         values = at_least_float32(self.parts(tensors(state, self, self.values)))

@@ -163,6 +163,14 @@ def test_a_head_is_computed_by_the_kernels(calls):
     assert calls.count("read_streams") == 3
 
 
+@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres"])
+def test_under_autocast_the_kernels_run_too(spec, calls):
+    model, x = Model(spec, 128), torch.randn(3, 128)
+    with torch.autocast("cpu"):
+        y = model(x)
+    assert len(calls) > 3 and torch.allclose(y, model(x), atol=0.1)
+
+
 def test_a_class_with_weights_of_its_own_does_not_use_those_of_its_parent(calls):
     class Plain(hyper.ManifoldHyperConnection):
         def residual_weights(self, w):
