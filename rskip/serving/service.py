@@ -52,7 +52,7 @@ class Service:
         :raises RequestError: a key is needed, and there is none or a wrong one.
         """
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        given = (key.strip() if scheme.lower() == "bearer" else "") or request.query_params.get("api_key", "")
+        given: object = (key.strip() if scheme.lower() == "bearer" else "") or request.query_params.get("api_key")
         given = given or (content or {}).get("api_key")
         if self._keys and given and not any([hmac.compare_digest(_digest(str(given)), key) for key in self._keys]):
             raise RequestError(403, "Invalid API key")
