@@ -74,7 +74,7 @@ def test_another_fairseq_and_missing_needs(answer, installed):
     installed(fairseq="0.12.3", bitarray=None)
     assert findings(doctor.check_fairseq).wrong == [
         "fairseq 0.12.3 is installed, but the patches are for 0.12.2: run rskip setup-fairseq",
-        "fairseq needs bitarray: run rskip setup-fairseq",
+        "fairseq needs bitarray>=2.8: run rskip setup-fairseq",
     ]
 
 
