@@ -342,8 +342,10 @@ def learn(setting: Setting, words: KeptWords) -> TextPipeline:
     if (folder / "pipeline.json").exists():  # `save` writes it last
         return TextPipeline.load(folder)
     if setting.like is not None:
-        setting.like.text.save(folder)
-        return TextPipeline.load(folder)
+        pipeline = setting.like.text
+        assert isinstance(pipeline, TextPipeline)  # as `read_like` has checked
+        pipeline.save(folder)
+        return pipeline
     kind, size = setting.options.subwords, setting.options.size
     assert kind is not None and size is not None
     largest = LARGEST_SAMPLE if kind == "bpe" else LARGEST_SAMPLE_OF_SENTENCEPIECE

@@ -163,7 +163,7 @@ def test_killed_at_any_moment_and_repeated_it_ends_with_the_same_bytes(corpus: A
     def job() -> None:
         prepare(corpus, output, mirror=str(mirror), options=PrepareOptions(**options))
 
-    assert killed_until_done(job, seed=1, longest=0.1) > 3
+    assert killed_until_done(job, seed=1, longest=0.05) > 3
     assert contents(output) == contents(unbroken)
     assert {path.name for path in output.parent.iterdir()} - {".tiny.lock", ".tiny.owner"} == {"unbroken", "tiny"}
 
