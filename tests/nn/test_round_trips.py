@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from rskip.connections import HOST_NEEDS
 from rskip.nn import AdaptedBlock, adapt, no_weight_decay
 from rskip.settings.errors import SettingError
+
+transformers = pytest.importorskip("transformers", reason="transformers is an optional library")
+
 from tests.nn.test_adapting import CASES, draw, specs, timm_vit
 from tests.nn.test_pretrained import TOKENS, build, noisy
 
-transformers = pytest.importorskip("transformers", reason="transformers is an optional library")
 ROOT = Path(__file__).parents[2]
 LORA = {"gpt2": "c_attn", "llama": "q_proj", "bert": "query"}
 
