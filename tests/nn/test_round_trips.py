@@ -19,8 +19,8 @@ from rskip.settings.errors import SettingError
 
 transformers = pytest.importorskip("transformers", reason="transformers is an optional library")
 
-from tests.nn.test_adapting import CASES, draw, specs, timm_vit
-from tests.nn.test_pretrained import TOKENS, build, noisy
+from tests.nn.test_adapting import CASES, draw, specs, timm_vit  # noqa: E402
+from tests.nn.test_pretrained import TOKENS, build, noisy  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 LORA = {"gpt2": "c_attn", "llama": "q_proj", "bert": "query"}
