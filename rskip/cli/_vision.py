@@ -36,10 +36,11 @@ from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import draw_confusion, evaluate, evaluation_batch, recalibrate, text_form
 from rskip.vision.model_file import TASK, ModelDescription, load_model
 from rskip.vision.own_images import LAYOUT, find_labelled_files, kind_of_images, load_split
-from rskip.vision.settings import OWN, TrainingSettings, images_name, own_schedule
+from rskip.vision.settings import OWN, TrainingSettings, chosen_schedule, images_name
 from rskip.vision.training import train
 
 BEST_PRECISION = "bfloat16"  # where the device has instructions for it
+CIFAR_IMAGES = 50_000  # of CIFAR-10 and of CIFAR-100, for training
 
 
 def train_model(args: argparse.Namespace) -> int:
@@ -87,8 +88,12 @@ def training_settings(
     notes: list[str] = []
     if args.recipe is None:
         rule: dict[str, Any] = {}
-        if (data := given.get("data", changes.get("data"))) is not None:
-            rule, notes = _rule(data, {**changes, **given})
+        chosen = {**changes, **given}
+        if (data := chosen.get("data")) is not None:
+            rule, notes = _rule(data, chosen)
+        elif chosen.get("model") == "vit":
+            rule = chosen_schedule(CIFAR_IMAGES, chosen)
+            notes = [_told("chosen for a vision transformer", rule)]
         settings = convert({"precision": BEST_PRECISION, **rule, **changes, **given}, TrainingSettings)
     else:
         overrides = [f"train.{text.removeprefix('train.')}" for text in args.changes]
@@ -145,9 +150,12 @@ def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Map
 def _rule(data: Any, said: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The default settings for the user's own images, and a line that names them."""
     files = find_labelled_files(Path(str(data)))
-    rule = own_schedule(files.training_count, said)
-    told = ", ".join(f"{name} {value}" for name, value in rule.items())
-    return rule, [f"{files.name}: {files.training_count:,} images of {len(files.classes)} classes; chosen: {told}"]
+    rule = chosen_schedule(files.training_count, said)
+    return rule, [_told(f"{files.name}: {files.training_count:,} images of {len(files.classes)} classes; chosen", rule)]
+
+
+def _told(start: str, rule: Mapping[str, Any]) -> str:
+    return f"{start}: {', '.join(f'{name} {value}' for name, value in rule.items())}"
 
 
 @memory_as_mistake(": give a smaller --batch-size, or another --device")

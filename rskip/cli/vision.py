@@ -31,7 +31,10 @@ EVALUATE_EXAMPLES = """examples:
   rskip vision evaluate runs/photos --data photos
   rskip vision evaluate runs/preact110 --depth 110 --connection 2rskip+ln --split train --json"""
 # the settings that have flags; all have --set
-MODEL = ("dataset", "model", "size", "depth", "connection", "shortcut", "shortcut_input", "block")
+MODEL = (
+    "dataset", "model", "size", "depth", "connection", "shortcut", "shortcut_input", "block",
+    "features", "heads", "patch",
+)  # fmt: skip
 SCHEDULE = (
     "iterations", "epochs", "batch_size", "schedule", "lr", "warmup_lr", "momentum", "nesterov", "weight_decay",
     "decay", "label_smoothing", "flip", "clip_norm",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from rskip.vision.classifier import CifarClassification, Classifier, Prediction
     from rskip.vision.imagenet_resnet import torchvision_resnet
+    from rskip.vision.vit import vision_transformer
 
 __all__ = [
     "CifarClassification",
@@ -36,10 +37,12 @@ __all__ = [
     "preact_resnet110",
     "preact_resnet164",
     "torchvision_resnet",
+    "vision_transformer",
 ]
 
 _HOMES = {
     **dict.fromkeys(("CifarClassification", "Classifier", "Prediction"), "classifier"),
     "torchvision_resnet": "imagenet_resnet",
+    "vision_transformer": "vit",
 }
 __getattr__ = imported_on_use(__name__, {name: _HOMES.get(name, "cifar_resnet") for name in __all__})

@@ -152,7 +152,8 @@ class Classifier(nn.Module):
     :param model: a model in evaluation mode, on its device.
     :param classes: names of the classes, in the order of the logits.
     :param dataset: a name such as "cifar10", which determines mean and standard deviation, or "images".
-    :param config: the arguments from which `preact_resnet` or `torchvision_resnet` builds the model.
+    :param config: the arguments from which `preact_resnet`, `vision_transformer` or `torchvision_resnet` builds the
+        model.
     :param images: description of your own images that the model was trained on; None for a dataset.
     """
 
@@ -232,7 +233,7 @@ class Classifier(nn.Module):
         batch_size = batch_size or evaluation_batch(SIZE if self.images is None else self.images.size)
         with torch.inference_mode():
             for batch in torch.cat(prepared).split(batch_size) if prepared else ():
-                weight = self.model.fc.weight
+                weight = next(self.model.parameters())
                 logits = self.model(batch.to(weight.device, weight.dtype))  # (N, K)
                 values, order = logits.float().softmax(dim=1).sort(dim=1, descending=True, stable=True)
                 for row, numbers in zip(values.tolist(), order.tolist(), strict=True):

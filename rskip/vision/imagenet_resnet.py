@@ -17,7 +17,7 @@ from rskip.settings.errors import did_you_mean
 from rskip.vision.blocks import reset_connections
 from rskip.vision.settings import ModelName
 
-NAMES = get_args(ModelName)[1:]  # without preact_resnet
+NAMES = get_args(ModelName)[2:]  # without preact_resnet and vit
 
 
 def torchvision_resnet(

@@ -6,7 +6,7 @@ checkpoint.pt       the state of an unfinished training
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -28,6 +28,7 @@ from rskip.vision.cifar_resnet import SIZE, PreActConfig, preact_resnet
 from rskip.vision.imagenet_resnet import torchvision_resnet
 from rskip.vision.own_images import ImageDescription
 from rskip.vision.settings import OWN, DatasetName, ModelName, TrainingSettings
+from rskip.vision.vit import VisionTransformerConfig, vision_transformer
 
 FILES = (WEIGHTS, "checkpoint.pt")  # the first one in a folder is read
 TASK = "vision"
@@ -175,7 +176,7 @@ def _published(
     published = convert(own, PublishedConfig, source=source)
     if published.dataset == OWN and published.images is None:
         raise SettingError("images", "is missing", expected="the description of the images", source=source)
-    kind: Any = TorchvisionConfig if "name" in published.model else PreActConfig
+    kind, _ = _kind_of(published.model)
     return ModelDescription(
         path=path,
         config=to_plain(convert(published.model, kind, name="model", source=source)),
@@ -202,23 +203,37 @@ def model_config(settings: TrainingSettings, num_classes: int, *, size: int | No
 
     :param size: pixels per side of its images; None: those of a dataset.
     """
-    if settings.model != "preact_resnet":
+    if settings.of_torchvision:
         return {"name": settings.model, "connection": settings.connection, "num_classes": num_classes}
-    fields = ("depth", "connection", "shortcut", "block", "shortcut_input")
+    kind: Any
+    if settings.model == "vit":
+        kind, fields = VisionTransformerConfig, ("depth", "connection", "features", "heads", "patch")
+    else:
+        kind, fields = PreActConfig, ("depth", "connection", "shortcut", "block", "shortcut_input")
     values: Any = {name: getattr(settings, name) for name in fields}
-    plain: dict[str, Any] = to_plain(PreActConfig(num_classes=num_classes, size=size or SIZE, **values))
+    plain: dict[str, Any] = to_plain(kind(num_classes=num_classes, size=size or SIZE, **values))
     return plain
 
 
 def build_model(config: Mapping[str, Any]) -> nn.Module:
     """Builds the model of a config, with initial weights.
 
-    :raises ValueError: a value is not valid, or torchvision is missing.
+    :raises ValueError: a value is not valid, or the model's library is missing.
     """
-    return torchvision_resnet(**config) if "name" in config else preact_resnet(**config)
+    return _kind_of(config)[1](**config)
+
+
+def _kind_of(config: Mapping[str, Any]) -> tuple[type, Callable[..., nn.Module]]:
+    """The type of a model's config, and the function that builds the model."""
+    if "name" in config:
+        return TorchvisionConfig, torchvision_resnet
+    return (VisionTransformerConfig, vision_transformer) if "patch" in config else (PreActConfig, preact_resnet)
 
 
 def model_name(config: Mapping[str, Any]) -> str:
     """The model's name, such as `PreAct-ResNet-20, 2rskip+ln`."""
-    name = config["name"] if "name" in config else f"PreAct-ResNet-{config['depth']}"
+    if "patch" in config:
+        name = f"vision transformer of {config['depth']} blocks"
+    else:
+        name = config["name"] if "name" in config else f"PreAct-ResNet-{config['depth']}"
     return f"{name}, {config['connection']}"

@@ -236,8 +236,8 @@ def load_own_images(settings: TrainingSettings, *, scored: bool = False) -> OwnI
         raise ValueError(f"{files.path}: {split} has no images: add some, or remove the folder")
     notes += _shared(parts)
     if (size := settings.size) is None:
-        preact = settings.model == "preact_resnet"
-        size = _choose_size([each for each in parts["train"].sizes if each], preact=preact)
+        sizes = [each for each in parts["train"].sizes if each]
+        size = _choose_size(sizes, preact=not settings.of_torchvision)
     side = _stored_size(size)
     notes += _resizing([each for part in ("train", split) for each in parts[part].sizes if each], size, side)
     pixels = _decoded({part: parts[part] for part in ("train", split)}, side)

@@ -231,7 +231,7 @@ def describe(folder: Path, record: Record) -> ModelDescription:
     connection = model["connection"]
     spec = parse_connection(connection)
     return ModelDescription(
-        architecture=model["name"] if "name" in model else _preact_name(model),
+        architecture=_architecture(model),
         connection=connection,
         dataset=dataset,
         measured_on=dataset,
@@ -241,8 +241,12 @@ def describe(folder: Path, record: Record) -> ModelDescription:
     )
 
 
-def _preact_name(model: Mapping[str, Any]) -> str:
+def _architecture(model: Mapping[str, Any]) -> str:
     """The architecture's name, such as preact_resnet20, with the settings that differ from the defaults."""
+    if "name" in model:
+        return str(model["name"])
+    if "patch" in model:
+        return f"vit_{model['depth']}x{model['features']}_patch{model['patch']}"
     depth, shortcut = model["depth"], model["shortcut"]
     block, shortcut_input = model.get("block", "basic"), model.get("shortcut_input", "raw")
     parts = [

@@ -27,7 +27,7 @@ Precision = Literal["float32", "bfloat16"]
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 ModelName = Literal[
-    "preact_resnet", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnext50_32x4d",
+    "preact_resnet", "vit", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnext50_32x4d",
     "resnext101_32x8d", "resnext101_64x4d", "wide_resnet50_2", "wide_resnet101_2",
 ]  # fmt: skip
 OWN = "images"  # the `dataset` of a training on your own images
@@ -36,14 +36,19 @@ if TYPE_CHECKING:
 else:
     DatasetName = Literal[(*DATASETS, OWN)]
 MIN_TORCHVISION_SIZE = 64  # pixels; the models divide it by 32, and batch normalisation needs several values
-_LATER = ("shortcut_input", "decay", "data", "model", "size", "flip")
+_LATER = (
+    "shortcut_input", "decay", "data", "model", "size", "flip", "features", "heads", "patch", "optimiser",
+)  # fmt: skip
 MOST_EPOCHS, LEAST_EPOCHS, FEW_IMAGES = 300, 30, 2_500  # of trainings on your own images
 _ONLY_FOR = {
-    ("dataset", OWN): ("data", "model", "size"),
-    ("model", "preact_resnet"): ("depth", "shortcut", "shortcut_input", "block"),
-    ("shortcut", "zero_pad"): ("shortcut_input",),
-    ("schedule", "step"): ("warmup_iterations", "milestones"),
-    ("schedule", "one_cycle"): ("warmup_share", "final_lr"),
+    ("dataset", (OWN,)): ("data", "size"),
+    ("model", ("preact_resnet", "vit")): ("depth",),
+    ("model", ("preact_resnet",)): ("shortcut", "shortcut_input", "block"),
+    ("model", ("vit",)): ("features", "heads", "patch"),
+    ("optimiser", ("sgd",)): ("momentum", "nesterov"),
+    ("shortcut", ("zero_pad",)): ("shortcut_input",),
+    ("schedule", ("step",)): ("warmup_iterations", "milestones"),
+    ("schedule", ("one_cycle",)): ("warmup_share", "final_lr"),
 }
 
 
@@ -65,13 +70,19 @@ class TrainingSettings:
         Meta(description="your own images: a folder of class folders, or an .npz file"),
     ] = None
     model: Annotated[
-        ModelName, Meta(description="for your own images: PreAct-ResNet of `depth` layers, or torchvision's ResNets")
+        ModelName,
+        Meta(
+            description="PreAct-ResNet of `depth` layers, vision transformer of `depth` blocks, or for your own images "
+            "torchvision's ResNets"
+        ),
     ] = "preact_resnet"
     size: Annotated[
         Annotated[int, Meta(ge=16, le=1024)] | None,
         Meta(description="pixels per side of the model's input, for your own images (default: chosen by their sizes)"),
     ] = None
-    depth: Annotated[int, Meta(description="layers: 6n+2, such as 20, 56, 110; with bottleneck blocks 9n+2")] = 20
+    depth: Annotated[
+        Count, Meta(description="layers: 6n+2, such as 20, 56, 110; with bottleneck blocks 9n+2; of a vit, its blocks")
+    ] = 20
     connection: Annotated[
         str,
         Meta(
@@ -90,6 +101,9 @@ class TrainingSettings:
     block: Annotated[
         Literal["basic", "bottleneck"], Meta(description="two 3×3 convolutions, or a bottleneck of three")
     ] = "basic"
+    features: Annotated[Count, Meta(description="features of a vit, a multiple of its heads")] = 192
+    heads: Annotated[Count, Meta(description="attention heads of a vit")] = 3
+    patch: Annotated[Count, Meta(description="pixels per side of a vit's patch, a divisor of the images' size")] = 4
     batch_size: Annotated[Count, Meta(description="images per iteration, over all processes")] = 128
     iterations: Annotated[
         Count | None, Meta(description=f"length of the training (default: {PAPER_ITERATIONS}, without epochs)")
@@ -119,6 +133,9 @@ class TrainingSettings:
     final_lr: Annotated[
         Annotated[float, Meta(ge=0)], Meta(description="learning rate that the schedule falls to (one_cycle)")
     ] = 0.0
+    optimiser: Annotated[
+        Literal["sgd", "adamw"], Meta(description="SGD with momentum, or AdamW (betas 0.9 and 0.999), for a vit")
+    ] = "sgd"
     momentum: Annotated[Share, Meta(description="momentum of SGD")] = 0.9
     nesterov: Annotated[bool, Meta(description="use Nesterov momentum")] = False
     weight_decay: Annotated[
@@ -159,27 +176,36 @@ class TrainingSettings:
                 raise SettingError("data", "is missing", expected="your own images: a folder or an .npz file")
             if self.iterations is None and self.epochs is None:
                 raise SettingError("epochs", "is missing", expected="epochs or iterations, for your own images")
-            if self.model != "preact_resnet" and self.size is not None and self.size < MIN_TORCHVISION_SIZE:
+            if self.of_torchvision and self.size is not None and self.size < MIN_TORCHVISION_SIZE:
                 raise SettingError.of_value("size", self.size, f"at least {MIN_TORCHVISION_SIZE} for {self.model}")
+        elif self.of_torchvision:
+            problem = f"is {self.model}, which is for your own images, but dataset is {self.dataset}"
+            raise SettingError("model", problem, expected="preact_resnet or vit")
         if self.iterations is not None and self.epochs is not None:
             problem = f"is {self.iterations} and epochs is {self.epochs}"
             raise SettingError("iterations", problem, expected="one of them; null unsets that of a recipe")
         if self.iterations is None and self.epochs is None:
             object.__setattr__(self, "iterations", PAPER_ITERATIONS)
-        blocks_per_stage_of(self.depth, self.block)
+        if self.model == "preact_resnet":
+            blocks_per_stage_of(self.depth, self.block)
         if self.nesterov and not self.momentum:
             raise SettingError("nesterov", "needs a momentum above 0, not 0", advice="set momentum, or leave it out")
         if list(self.milestones) != sorted(set(self.milestones)) or min(self.milestones, default=1) < 1:
             raise SettingError.of_value("milestones", list(self.milestones), "rising numbers, such as [32000, 48000]")
-        check_connection(self.connection, 1)
+        check_connection(self.connection, -1 if self.model == "vit" else 1)
         object.__setattr__(self, "connection", str(parse_connection(self.connection)))
+
+    @property
+    def of_torchvision(self) -> bool:
+        """Whether the model is one of torchvision."""
+        return self.model not in ("preact_resnet", "vit")
 
     def check_used(self, names: Iterable[str]) -> None:
         """:raises SettingError: one of these settings has no effect with the images, model, shortcut or schedule."""
         for name in names:
             for (setting, needed), dependent in _ONLY_FOR.items():
-                if name in dependent and getattr(self, setting) != needed:
-                    problem = f"is for {setting} {needed}, but {setting} is {getattr(self, setting)}"
+                if name in dependent and getattr(self, setting) not in needed:
+                    problem = f"is for {setting} {' or '.join(needed)}, but {setting} is {getattr(self, setting)}"
                     raise SettingError(name, problem, advice="leave it out")
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,26 +247,35 @@ def blocks_per_stage_of(depth: int, block: str) -> int:
     return blocks
 
 
-def own_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:
-    """The default settings of a training on your own images.
+def chosen_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:
+    """The default settings of a training on your own images, or of a vision transformer on any.
 
     - Epochs: 30 √(50,000 / images), between 30 and 300.
     - Batches: 128 images, or 32 for fewer than FEW_IMAGES or a model of torchvision.
     - Learning rate (one_cycle): rises to 0.1 per 128 images of a batch, and falls to 0.
     - Nesterov momentum, weight decay 5e-4.
+    - Of a vision transformer: AdamW, 0.001 per 128 images, weight decay 0.05 of weights.
 
     :param images: number of training images, before validation images are split off.
     :param said: the user's settings, which are omitted. With another schedule than one_cycle, only length and batches
         are chosen.
     """
-    small = images < FEW_IMAGES or said.get("model", "preact_resnet") != "preact_resnet"
+    model = said.get("model", "preact_resnet")
+    small = images < FEW_IMAGES or model not in ("preact_resnet", "vit")
     rule: dict[str, Any] = {"batch_size": 32 if small else 128}
     if said.get("iterations") is None and said.get("epochs") is None:
         rule["epochs"] = min(MOST_EPOCHS, max(LEAST_EPOCHS, round(30 * math.sqrt(50_000 / max(1, images)))))
     if said.get("schedule", "one_cycle") == "one_cycle":
+        adamw = said.get("optimiser", "adamw" if model == "vit" else "sgd") == "adamw"
         batch = said.get("batch_size", rule["batch_size"])
-        lr = 0.1 * batch / 128 if isinstance(batch, int) and batch > 0 else 0.1
-        rule |= {"schedule": "one_cycle", "lr": lr, "warmup_lr": lr / 20, "nesterov": True, "weight_decay": 5e-4}
+        lr = 0.001 if adamw else 0.1
+        if isinstance(batch, int) and batch > 0:
+            lr *= batch / 128
+        rule |= {"schedule": "one_cycle", "lr": lr, "warmup_lr": lr / 20}
+        if adamw:
+            rule |= {"optimiser": "adamw", "weight_decay": 0.05, "decay": "weights"}
+        else:
+            rule |= {"nesterov": True, "weight_decay": 5e-4}
     return {name: value for name, value in rule.items() if name not in said or said[name] is None}
 
 

@@ -113,9 +113,12 @@ def image_training(
     model.to(device).train()
     if settings.channels_last:
         model.to(memory_format=torch.channels_last)
-    optimiser = torch.optim.SGD(
-        parameter_groups(model, settings), lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov
-    )
+    groups = parameter_groups(model, settings)
+    optimiser: torch.optim.Optimizer
+    if settings.optimiser == "sgd":
+        optimiser = torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov)
+    else:
+        optimiser = torch.optim.AdamW(groups, lr=settings.lr)
     batch_counts = take_batch_counts(model)
 
     def count(*_: Any) -> None:

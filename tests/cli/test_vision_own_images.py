@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from rskip.cli.main import main
 from rskip.vision import Classifier
 from rskip.vision.data import ImageSet
-from rskip.vision.settings import own_schedule
+from rskip.vision.settings import chosen_schedule
 from rskip.vision.training import read_curve
 
 LOOP = sys.modules["rskip.vision.training"]
@@ -149,7 +149,7 @@ def test_a_resnet_of_torchvision_on_larger_images(photos: Path, tmp_path: Path, 
     assert pixels.shape == (3, 72, 72) and classifier.transforms().stored_size == 82
     assert main(["vision", "evaluate", str(tmp_path), "--data", str(photos), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["error"] == read_curve(tmp_path / "curve.jsonl")[-1].test_error
-    refused(capsys, "--depth is for model preact_resnet, but model is resnet18", *command, "--depth", "20")
+    refused(capsys, "--depth is for model preact_resnet or vit, but model is resnet18", *command, "--depth", "20")
     refused(capsys, "size is 32: expected at least 64 for resnet18", *command, "--size", "32")
 
 
@@ -168,8 +168,8 @@ def test_the_schedule_is_chosen_by_the_number_of_images(
     images: int, said: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     rest = {"schedule": "one_cycle", "warmup_lr": expected["lr"] / 20, "nesterov": True, "weight_decay": 5e-4}
-    assert own_schedule(images, said) == {**expected, **rest}
-    assert own_schedule(images, {"schedule": "step", "epochs": 1}).keys() == {"batch_size"}
+    assert chosen_schedule(images, said) == {**expected, **rest}
+    assert chosen_schedule(images, {"schedule": "step", "epochs": 1}).keys() == {"batch_size"}
 
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -192,4 +192,4 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     own = ("--dataset", "images", "--data", str(tmp_path / "empty"))
     refused(capsys, "--download is only for a dataset", "train", *own, "--download", *output)
     refused(capsys, "data is missing", "train", "--dataset", "images", "--epochs", "1", *output)
-    refused(capsys, "--model is for dataset images", "train", "--model", "resnet18", *output)
+    refused(capsys, "--model is resnet18, which is for your own images", "train", "--model", "resnet18", *output)
