@@ -9,8 +9,7 @@ import io
 import json
 import lzma
 import shutil
-from collections.abc import Callable, Iterator
-from hashlib import sha256
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,33 +21,18 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from rskip.analysis.trace import read_trace
-from rskip.captioning.config import CaptioningConfig
-from rskip.captioning.features import Features, FeatureStore, FeatureWriter
-from rskip.captioning.model import CaptioningTransformer
-from rskip.captioning.model_file import CONFIG, load_captioning_model
-from rskip.checkpoint import Checkpoint, average_checkpoints, read_checkpoint, write_checkpoint
-from rskip.checkpoint.fairseq_file import read_validation
+from rskip.checkpoint import read_checkpoint
 from rskip.corpora import read_own_corpus
 from rskip.corpora.formats import TextFile
 from rskip.corpora.inspection import inspect_data
 from rskip.corpora.own_text import Table
 from rskip.files.images import read_image
-from rskip.records import Record, read_record
-from rskip.text import Dictionary
 from rskip.translation import Translator
-from rskip.vision import preact_resnet
-from rskip.vision.model_file import load_model
-from rskip.zoo.registry import read_registry
 from tests.corpora.mmap_files import mmap_files
 from tests.fuzz.contract import holds
 from tests.fuzz.values import given, values
 
 ROOT = Path(__file__).parents[2]
-OWN_IMAGES = {
-    "name": "photos", "size": 32, "mean": [0.5, 0.5, 0.5], "std": [0.2, 0.2, 0.2], "counts": {"train": 9, "valid": 1},
-    "sha256": {"train": "1", "valid": "2"},
-}  # fmt: skip
 Damage = tuple[str, float, int]
 damages = st.tuples(st.sampled_from(["flip", "cut", "insert", "remove", "same"]), st.floats(0, 1), st.integers(0, 255))
 
@@ -219,23 +203,6 @@ def test_a_pt_file_is_as_it_was_written_or_refused(model: Path, tmp_path: Path) 
     changed()
 
 
-PT = {
-    "cfg": {"model": {"arch": "x", "connection": "2rskip+ln"}, "task": {"_name": "translation"}},
-    "model": {"a": torch.ones(2)}, "extra_state": {"val_loss": 3.0}, "args": None, "averaged_from": ["a.pt"],
-}  # fmt: skip
-
-
-@given(edits())
-def test_values_of_a_pt_file(edit: Any) -> None:
-    memory = Path("changed.pt")
-    try:
-        torch.save(edited(PT, edit), memory)
-    except (UnicodeEncodeError, OverflowError):  # what pickle has no form for
-        return
-    for read in (read_checkpoint, read_validation, lambda path: average_checkpoints([path, path])):
-        holds(read, memory)
-
-
 OWN_TEXT = {
     "tsv": b"en\tde\nA dog.\tEin Hund.\nA cat 7.\tEine Katze 7.\n",
     "jsonl": b'{"en": "A dog.", "de": "Ein Hund."}\n{"en": "A cat 7.", "de": "Eine Katze 7."}\n',
@@ -269,40 +236,6 @@ def test_values_of_the_users_own_rows(edit: Any) -> None:
     holds(read_own_corpus, {"train": [Table(TextFile(path))]}, source="en", target="de")
 
 
-@pytest.fixture
-def graphs(model: Path, tmp_path: Path) -> Path:
-    """A folder that says of itself that it holds ONNX graphs."""
-    pytest.importorskip("onnxruntime")
-    folder = tmp_path / "graphs"
-    folder.mkdir()
-    for name in ("dict.en.txt", "dict.de.txt"):
-        shutil.copy(model / name, folder)
-    for name in ("encoder.onnx", "step.onnx"):
-        (folder / name).write_bytes(b"\x08\x07")
-    counts = dict.fromkeys(("opset", "layers", "heads", "head_features", "trained_source_positions"), 8)
-    indices = {"first_position": 2, "padding_index": 1, "start_index": 2, "end_index": 2, "unknown_index": 3}
-    content = {
-        "format": 1, "precision": "float32", "source_language": "en", "target_language": "de", "text": "tokens",
-        "encoder_connection": "2rskip+ln", "decoder_connection": "2rskip+ln", "source_vocabulary": 12,
-        "target_vocabulary": 12, "max_source_positions": None, "max_target_positions": 9, **counts, **indices,
-        "files": {path.name: sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()},
-    }  # fmt: skip
-    (folder / "onnx.json").write_text(json.dumps(content))
-    return folder
-
-
-def test_folders_of_graphs(graphs: Path) -> None:
-    content = json.loads((graphs / "onnx.json").read_text())
-
-    @example(([0.0], "same", 0))
-    @given(edits())
-    def changed(edit: Any) -> None:
-        (graphs / "onnx.json").write_text(in_json(edited(content, edit)))
-        assert isinstance(translates(graphs), (ValueError, OSError))
-
-    changed()
-
-
 KINDS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM")
 
 
@@ -312,113 +245,6 @@ def test_pictures(kind: str, first: Damage, second: Damage) -> None:
     image.save(memory, kind)
     found = holds(read_image, io.BytesIO(damaged(damaged(memory.getvalue(), first), second)))
     assert isinstance(found, (Image.Image, ValueError))
-
-
-def documents() -> Iterator[tuple[str, Path, Callable[[Path], Any]]]:
-    yield "record", sorted((ROOT / "study/results/runs").glob("multi30k*/*/*.json"))[0], read_record
-    yield "registry", ROOT / "checkpoints.json", read_registry
-
-
-@pytest.mark.parametrize(("path", "read"), [pytest.param(path, read, id=name) for name, path, read in documents()])
-def test_documents(path: Path, read: Callable[[Path], Any], tmp_path: Path) -> None:
-    whole, changed = path.read_bytes(), tmp_path / path.name
-    content = json.loads(whole)
-
-    @given(edits() | damages)
-    def changed_values(edit: Any) -> None:
-        if isinstance(edit[0], str):
-            changed.write_bytes(damaged(whole, edit))
-        else:
-            changed.write_text(in_json(edited(content, edit)))
-        found = holds(read, changed)
-        assert isinstance(found, (Record, dict, ValueError))
-
-    changed_values()
-
-
-@pytest.fixture
-def images_model(tmp_path: Path) -> Path:
-    folder = tmp_path / "images"
-    folder.mkdir()
-    resnet = preact_resnet(8, "2rskip+ln")
-    save_file({name: tensor.contiguous() for name, tensor in resnet.state_dict().items()}, folder / "model.safetensors")
-    own = {"dataset": "images", "classes": list("abcdefghij"), "images": OWN_IMAGES}
-    content = {"format": 1, "task": "vision", "model": resnet.config, **own}
-    (folder / "config.json").write_text(json.dumps(content))
-    return folder
-
-
-def test_models_of_images(images_model: Path) -> None:
-    path = images_model / "config.json"
-    content = json.loads(path.read_text())
-    weights = (images_model / "model.safetensors").read_bytes()
-
-    @example(([0.5, 0.0], "replace", 10**9 + 2))
-    @given(edits())
-    def values_changed(edit: Any) -> None:
-        path.write_text(in_json(edited(content, edit)))
-        holds(load_model, images_model)
-
-    @given(damages)
-    def weights_changed(damage: Damage) -> None:
-        (images_model / "model.safetensors").write_bytes(damaged(weights[:9000], damage) + weights[9000:])
-        holds(load_model, images_model)
-
-    values_changed()
-    path.write_text(json.dumps(content))
-    weights_changed()
-    model = {"fc.bias": torch.ones(10)}
-    own = {name: content[name] for name in ("dataset", "classes", "images")}
-    about = {"config": {"task": "vision", "model": content["model"], **own}, "settings": {}, "optimiser": {}}
-    training = {**about, "iteration": 3, "iterations": 5, "model": model}
-
-    @given(edits())
-    def training_changed(edit: Any) -> None:
-        try:
-            torch.save(edited(training, edit), path.with_name("checkpoint.pt"))
-        except (UnicodeEncodeError, OverflowError):
-            return
-        holds(load_model, path.with_name("checkpoint.pt"))
-
-    training_changed()
-
-
-def test_models_of_captions(tmp_path: Path) -> None:
-    each = {"embed_dim": 8, "ffn_embed_dim": 8, "layers": 1, "attention_heads": 2}
-    sizes = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in each.items()}
-    config = CaptioningConfig(vocabulary=6, feature_dim=4, **sizes)
-    content = config.to_dict()
-    about = {"arch": "x", "task": "captioning", "source_lang": None, "target_lang": None, "model": content}
-    checkpoint = Checkpoint(model=CaptioningTransformer(config).state_dict(), config=about)
-    write_checkpoint(tmp_path / "model.safetensors", checkpoint)
-    Dictionary(["a", "dog"]).save(tmp_path / "dict.txt")
-
-    @example(([0.2], "replace", "8"))
-    @given(edits())
-    def changed(edit: Any) -> None:
-        (tmp_path / CONFIG).write_text(in_json(edited(content, edit)))
-        holds(load_captioning_model, tmp_path)
-
-    changed()
-
-
-def test_stores_of_features(tmp_path: Path) -> None:
-    import numpy
-
-    with FeatureWriter(tmp_path / "store", {"backbone": "b", "dim": 3, "dtype": "float16"}) as writer:
-        writer.add((name, "0" * 64, Features(numpy.ones((6, 3), numpy.float32), (2, 3))) for name in "ab")
-        writer.finish()
-    index = tmp_path / "store" / "features.json"
-    content = json.loads(index.read_text())
-
-    @given(edits(), damages)
-    def changed(edit: Any, damage: Damage) -> None:
-        index.write_bytes(damaged(in_json(edited(content, edit)).encode(), damage))
-        store = holds(FeatureStore, tmp_path / "store")
-        if isinstance(store, FeatureStore):
-            holds(lambda: [store[name] for name in store.names])
-
-    changed()
 
 
 def test_binarised_corpora(tmp_path: Path) -> None:
@@ -435,16 +261,5 @@ def test_binarised_corpora(tmp_path: Path) -> None:
             holds(inspect_data, tmp_path)
         finally:
             path.write_bytes(wholes[path])
-
-    changed()
-
-
-def test_traces(tmp_path: Path) -> None:
-    line = {"update": 1, "blocks": [{"block": "encoder.layers.0", "x": 1.0, "f": 1.0, "y": 1.0, "gradient": 0.1}]}
-
-    @given(edits(), damages)
-    def changed(edit: Any, damage: Damage) -> None:
-        (tmp_path / "trace.jsonl").write_bytes(damaged((in_json(edited([line], edit)[:1]) + "\n").encode(), damage))
-        holds(read_trace, tmp_path / "trace.jsonl", model="m", seed=1)
 
     changed()

@@ -15,7 +15,7 @@ from hypothesis import example
 from hypothesis import strategies as st
 
 from rskip.captioning.config import CaptioningConfig
-from rskip.captioning.options import CAPTION_OPTIONS, FeatureSettings
+from rskip.captioning.options import FeatureSettings
 from rskip.connections import HOST_NEEDS, Place, build_connection, build_stack_connection, parse_connection
 from rskip.corpora import PrepareOptions
 from rskip.experiments.recipe import load_recipes
@@ -28,9 +28,8 @@ from rskip.transformer import TransformerConfig
 from rskip.translation.options import BatchSettings, CpuSettings
 from rskip.vision import preact_resnet
 from rskip.vision.settings import TrainingSettings
-from rskip.zoo import hub
 from tests.fuzz.contract import holds
-from tests.fuzz.values import deep, given, plain, values
+from tests.fuzz.values import deep, given, values
 
 ROOT = Path(__file__).parents[2]
 PARTS = [
@@ -120,11 +119,6 @@ def test_values_that_python_can_not_show() -> None:
             holds(convert, {"source_vocabulary": 9, "target_vocabulary": 9, **change}, TransformerConfig)
 
 
-@given(st.dictionaries(st.sampled_from([*names(SearchOptions), "baem", ""]), values, max_size=3))
-def test_changed_options(given: dict[str, Any]) -> None:
-    holds(CAPTION_OPTIONS.changed, given)
-
-
 IMAGES = ["depth", "connection", "num_classes", "shortcut", "shortcut_input", "block"]
 
 
@@ -133,15 +127,6 @@ IMAGES = ["depth", "connection", "num_classes", "shortcut", "shortcut_input", "b
 @given(st.dictionaries(st.sampled_from(IMAGES), values))
 def test_images_models(given: dict[str, Any]) -> None:
     holds(preact_resnet, **{"depth": 8, **given})
-
-
-@given(st.dictionaries(st.sampled_from([*names(TransformerConfig), "zz"]), plain, max_size=3))
-def test_architectures_of_the_hub(given: dict[str, Any]) -> None:
-    each = {"embed_dim": 4, "ffn_embed_dim": 4, "layers": 1, "attention_heads": 1}
-    sizes = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in each.items()}
-    sizes |= {"source_vocabulary": 9, "target_vocabulary": 9}
-    if not any(isinstance(value, int) and value > 1000 for value in given.values()):  # what fits in memory
-        holds(hub.transformer, **{**sizes, **given})
 
 
 YAML = [

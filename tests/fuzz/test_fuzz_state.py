@@ -3,32 +3,53 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from hypothesis import example
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from rskip.analysis.measurement import Measurement, read_measurement
+from rskip.analysis.trace import read_trace
 from rskip.captioning.captions import read_split
+from rskip.captioning.config import CaptioningConfig
+from rskip.captioning.features import Features, FeatureStore, FeatureWriter
+from rskip.captioning.model import CaptioningTransformer
+from rskip.captioning.model_file import CONFIG, load_captioning_model
 from rskip.captioning.outputs import written_lines
 from rskip.captioning.preparation import CaptionRecord
+from rskip.checkpoint import Checkpoint, average_checkpoints, write_checkpoint
+from rskip.checkpoint import read_checkpoint as read_fairseq
+from rskip.checkpoint.fairseq_file import read_validation
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.record import TranslationRecord, made_record, read_corpus_record
 from rskip.files.folder_lock import Owner, read_owner
 from rskip.files.resumable import Entry, ResumableFile
 from rskip.files.state import state_line
+from rskip.records import Record, read_record
 from rskip.tasks.run import SESSION, RunFolder, once
-from rskip.tasks.training_folder import TrainingCheckpoint, TrainingFolder, read_checkpoint
+from rskip.tasks.training_folder import TrainingFolder, read_checkpoint
+from rskip.text import Dictionary
+from rskip.vision import preact_resnet
+from rskip.vision.model_file import load_model
 from rskip.vision.training import CurvePoint, read_curve
+from rskip.zoo.registry import read_registry
 from tests.fuzz.contract import holds
-from tests.fuzz.test_fuzz_files import OWN_IMAGES, damaged, damages, edited, edits, in_json
+from tests.fuzz.test_fuzz_files import damaged, damages, edited, edits, in_json
 from tests.fuzz.values import given
 
+ROOT = Path(__file__).parents[2]
+OWN_IMAGES = {
+    "name": "photos", "size": 32, "mean": [0.5, 0.5, 0.5], "std": [0.2, 0.2, 0.2], "counts": {"train": 9, "valid": 1},
+    "sha256": {"train": "1", "valid": "2"},
+}  # fmt: skip
 POINT = CurvePoint(
     epoch=1, iteration=3, lr=0.1, train_loss=2.0, train_error=90.0, test_loss=None, test_error=None,
     images_per_second=50.0, seconds=1.0,
@@ -47,10 +68,11 @@ CAPTIONED = {
 
 @dataclass(frozen=True)
 class State:
-    """A file's lines as JSON values, and the function that reads it. `form` writes a line."""
+    """A file's lines as JSON values, or what writes it with the files beside it, and the function that reads it.
+    `form` writes a line."""
 
     name: str
-    lines: list[Any]
+    lines: list[Any] | Callable[[Path], Any]
     read: Callable[[Path], Any]
     kind: Any = object
     form: str = "{}\n"
@@ -61,6 +83,40 @@ def journal(path: Path) -> int:
     path.with_suffix("").write_text("a\nb\nc\n")
     with ResumableFile(path.with_suffix(""), {"beam": 4}, resume=True) as file:
         return file.lines
+
+
+def copied(source: Path) -> Callable[[Path], Any]:
+    return lambda path: shutil.copy(source, path)
+
+
+def write_features(path: Path) -> None:
+    with FeatureWriter(path.parent, {"backbone": "b", "dim": 3, "dtype": "float16"}) as writer:
+        writer.add((name, "0" * 64, Features(numpy.ones((6, 3), numpy.float32), (2, 3))) for name in "ab")
+        writer.finish()
+
+
+def read_features(path: Path) -> list[Features]:
+    store = FeatureStore(path.parent)
+    return [store[name] for name in store.names]
+
+
+def write_image_model(path: Path) -> None:
+    resnet = preact_resnet(8, "2rskip+ln")
+    tensors = {name: tensor.contiguous() for name, tensor in resnet.state_dict().items()}
+    save_file(tensors, path.with_name("model.safetensors"))
+    own = {"dataset": "images", "classes": list("abcdefghij"), "images": OWN_IMAGES}
+    path.write_text(json.dumps({"format": 1, "task": "vision", "model": resnet.config, **own}))
+
+
+def write_caption_model(path: Path) -> None:
+    each = {"embed_dim": 8, "ffn_embed_dim": 8, "layers": 1, "attention_heads": 2}
+    sizes = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in each.items()}
+    config = CaptioningConfig(vocabulary=6, feature_dim=4, **sizes)
+    about = {"arch": "x", "task": "captioning", "source_lang": None, "target_lang": None, "model": config.to_dict()}
+    weights = Checkpoint(model=CaptioningTransformer(config).state_dict(), config=about)
+    write_checkpoint(path.with_name("model.safetensors"), weights)
+    Dictionary(["a", "dog"]).save(path.with_name("dict.txt"))
+    path.write_text(json.dumps(config.to_dict()))
 
 
 WINDOWS = [Entry(window=at, lines=at + 1, bytes=2 * at + 2, sha256="0") for at in (0, 1)]
@@ -85,6 +141,14 @@ STATES = [
           lambda path: read_split(path.parent, "train"), list),
     State("a.json", [{"analysis": "gates", "conditions": {"machine": MACHINE}, "rows": [{"x": 1.0}, {"x": None}]}],
           read_measurement, Measurement),
+    State("1.json", copied(min((ROOT / "study/results/runs").glob("multi30k*/*/*.json"))), read_record, Record),
+    State("checkpoints.json", copied(ROOT / "checkpoints.json"), read_registry, dict),
+    State("store/features.json", write_features, read_features, list),
+    State("config.json", write_image_model, lambda path: load_model(path.parent)),
+    State(CONFIG, write_caption_model, lambda path: load_captioning_model(path.parent)),
+    State("trace.jsonl", [
+        {"update": 1, "blocks": [{"block": "encoder.layers.0", "x": 1.0, "f": 1.0, "y": 1.0, "gradient": 0.1}]}],
+          lambda path: read_trace(path, model="m", seed=1)),
 ]  # fmt: skip
 
 
@@ -92,7 +156,11 @@ STATES = [
 def test_damaged_state(state: State, tmp_path: Path) -> None:
     path = tmp_path / state.name
     path.parent.mkdir(exist_ok=True)
-    plain = [json.loads(state_line(line)) for line in state.lines]
+    if isinstance(state.lines, list):
+        plain = [json.loads(state_line(line)) for line in state.lines]
+    else:
+        state.lines(path)
+        plain = [json.loads(path.read_text())]
 
     def written(lines: list[Any]) -> bytes:
         return "".join(state.form.replace("{}", in_json(line)) for line in lines).encode()
@@ -124,16 +192,38 @@ def test_damaged_state(state: State, tmp_path: Path) -> None:
     changed()
 
 
-def test_damaged_checkpoints(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.pt"
-    tensors = {"fc.bias": torch.ones(10)}
-    whole = {
-        "settings": {"depth": 8}, "seed": 1, "processes": 1, "iteration": 3, "iterations": 11, "model": tensors,
-        "optimiser": {"state": {0: {"momentum_buffer": torch.ones(10)}}, "param_groups": [{"params": [0]}]},
-        "curve": [asdict(POINT)], "seconds": 0.5, "sums": [1.0, 2.0], "count": 3, "data": {"size": 32},
-        "sessions": [{"from": 0, "device": "cpu", "torch": "2", "seconds": 3.0}],
-        "config": {"model": {"depth": 8}, "classes": ["a", "b"], "images": OWN_IMAGES},
-    }  # fmt: skip
+TENSORS = {"fc.bias": torch.ones(10)}
+ABOUT = {
+    "settings": {"depth": 8}, "iteration": 3, "iterations": 11, "model": TENSORS,
+    "config": {
+        "task": "vision", "model": {"depth": 8, "connection": "2rskip+ln"}, "dataset": "images", "classes": ["a", "b"],
+        "images": OWN_IMAGES,
+    },
+}  # fmt: skip
+CHECKPOINTS: dict[str, tuple[dict[str, Any], list[Callable[[Path], Any]]]] = {
+    "fairseq's": (
+        {
+            "cfg": {"model": {"arch": "x", "connection": "2rskip+ln"}, "task": {"_name": "translation"}},
+            "model": {"a": torch.ones(2)}, "extra_state": {"val_loss": 3.0}, "args": None, "averaged_from": ["a.pt"],
+        },
+        [read_fairseq, read_validation, lambda path: average_checkpoints([path, path])],
+    ),
+    "a training's": (
+        {
+            **ABOUT, "seed": 1, "processes": 1, "curve": [asdict(POINT)], "seconds": 0.5, "sums": [1.0, 2.0],
+            "optimiser": {"state": {0: {"momentum_buffer": torch.ones(10)}}, "param_groups": [{"params": [0]}]},
+            "count": 3, "data": {"size": 32},
+            "sessions": [{"from": 0, "device": "cpu", "torch": "2", "seconds": 3.0}],
+        },
+        [read_checkpoint],
+    ),
+    "a training's, as a model": ({**ABOUT, "optimiser": {}}, [load_model]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_damaged_checkpoints(name: str, tmp_path: Path) -> None:
+    path, (whole, readers) = tmp_path / "checkpoint.pt", CHECKPOINTS[name]
 
     @given(edits())
     def changed(edit: Any) -> None:
@@ -141,8 +231,9 @@ def test_damaged_checkpoints(tmp_path: Path) -> None:
             torch.save(edited(whole, edit), path)
         except (UnicodeEncodeError, OverflowError, RecursionError):  # pickle can't hold the value
             return
-        assert isinstance(holds(read_checkpoint, path), (TrainingCheckpoint, ValueError))
+        for read in readers:
+            holds(read, path)
 
     torch.save(whole, path)
-    assert isinstance(read_checkpoint(path), TrainingCheckpoint)
+    assert name.endswith("model") or not isinstance(readers[0](path), Exception)
     changed()
