@@ -106,26 +106,6 @@ def test_data_of_fairseq_preprocess_have_only_tokenised_bleu(reversed_words, tmp
     assert "has no T lines" in capsys.readouterr().err
 
 
-def test_compound_split_of_raw_german(tmp_path, capsys):
-    lines = ["Die Nord-Süd-Achse ist neu.", "Ja!"], ["Die Nord-Süd-Achse bleibt neu.", "Ja!"]
-    hypothesis, reference = write(tmp_path / "hyp", lines[0]), write(tmp_path / "ref", lines[1])
-    files = ["--hypothesis", hypothesis, "--reference", reference]
-    assert main(["evaluate", *files]) == 0
-    without = capsys.readouterr().out
-    written = as_json([*files, "--compound-split"], capsys)["system"]
-    # By hand, of `Die Nord ##AT##-##AT## Süd ##AT##-##AT## Achse ist neu .` with its seventh word wrong, and `Ja !`:
-    # 8 + 2 of 9 + 2 words match, 6 + 1 of 8 + 1 pairs, 4 of 7 triples, 3 of 6 fours.
-    expected = 100 * (10 / 11 * 7 / 9 * 4 / 7 * 3 / 6) ** 0.25
-    assert written["compound_split_bleu"] == pytest.approx(expected)
-    assert "tok:moses-de|split:##AT##-##AT##" in written["compound_split_signature"]
-    assert written["compound_split_own_bleu"] is None
-    assert main(["evaluate", *files, "--compound-split"]) == 0
-    assert capsys.readouterr().out == without + (
-        f"  compound BLEU   {expected:6.2f}  {written['compound_split_signature']}\n"
-        "                  (German tokens, hyphenated compounds split: not comparable with sacreBLEU)\n"
-    )
-
-
 def test_compound_split_of_own_tokens(data, tmp_path, capsys):
     lines = [
         "T-0\tEin Hund läuft @-@ schnell .",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rskip.checkpoint import Checkpoint, read_checkpoint, to_stock, write_checkpoint
+from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rskip.cli.main import main
 from rskip.text import TextPipeline, Tokenizer
 from rskip.transformer import Transformer, TransformerConfig
@@ -66,16 +66,6 @@ def error_of(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
     return error
 
 
-OWN = """
-import rskip.connections as connections
-
-@connections.register_connection("halved", source="a test")
-class Halved(connections.Connection):
-    def combine(self, x, f):
-        return x + f / 2
-"""
-
-
 def test_a_folder_for_ctranslate2_translates_as_the_model_does(folder, tmp_path, capsys):
     ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the extra ct2")
     output = tmp_path / "exported"
@@ -116,24 +106,10 @@ def test_a_folder_of_onnx_graphs_is_asked_for_and_not_taken_for_a_checkpoint(tmp
     assert asked == [("2rskip+ln", 9, "float32"), ("2rskip+ln", 9, "int8")]
     capsys.readouterr()
 
-    assert " exists: choose another --output" in error_of(*command, capsys=capsys)
     for other in ("ct2", "onnx"):
         command = ["export", other, "--model", output, "--output", tmp_path / "again"]
         error = error_of(*command, capsys=capsys)
         assert f"{output} holds ONNX graphs, not a checkpoint: give the model they were exported from" in error
-    (output / "mine.txt").write_text("")
-    command = ["export", "onnx", "--model", model, "--text", "tokens", "--output", output, "--force"]
-    assert "mine.txt would be lost" in error_of(*command, capsys=capsys)
-
-
-def test_connections_that_stock_lacks_are_refused_and_nothing_is_left(root, tmp_path, capsys):
-    pytest.importorskip("ctranslate2", reason="needs the extra ct2")
-    model = root / "checkpoints" / "multi30k_en_de/2rskip_ln"
-    for format, output in (("ct2", tmp_path / "exported"), ("fairseq", tmp_path / "model.pt")):
-        stock = ["--vanilla"] if format == "fairseq" else []
-        error = error_of("export", format, "--model", model, "--output", output, *stock, capsys=capsys)
-        assert "2rskip+ln (norm₂(x + norm₁(x + f)))" in error and "can't be folded" in error
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_there_is_replaced_only_if_asked_and_if_it_is_an_export(tmp_path, capsys):
@@ -156,36 +132,6 @@ def test_what_is_there_is_replaced_only_if_asked_and_if_it_is_an_export(tmp_path
     assert "would be lost" in error_of(*command, "--force", capsys=capsys)
 
 
-def test_fairseqs_file_has_the_same_tensors_and_settings(folder, tmp_path, capsys):
-    output = tmp_path / "model.pt"
-    assert main(["export", "fairseq", "--model", str(folder), "--output", str(output)]) == 0
-    assert "--user-dir rskip" in capsys.readouterr().out
-    given, written = read_checkpoint(folder / "model.safetensors"), read_checkpoint(output)
-    assert written.config == given.config
-    assert written.model.keys() == given.model.keys()
-    for name, tensor in given.model.items():
-        assert written.model[name].dtype == tensor.dtype and torch.equal(written.model[name], tensor), name
-
-
-def test_stock_has_no_trace_of_us_and_is_folded(tmp_path, capsys):
-    model, output = write_model(tmp_path / "model", "4xskip+ln"), tmp_path / "stock.pt"
-    assert main(["export", "fairseq", "--vanilla", "--model", str(model), "--output", str(output)]) == 0
-    assert "--user-dir" not in capsys.readouterr().out
-    given, written = read_checkpoint(model / "model.safetensors"), read_checkpoint(output)
-    assert written.config["arch"] == "transformer"
-    assert not [name for name in written.config["model"] if "connection" in name]
-    assert [written.config["model"][f"{side}_normalize_before"] for side in ("encoder", "decoder")] == [False] * 2
-    same = to_stock(
-        {
-            name: tensor / 4 if ".out_proj." in name or ".fc2." in name else tensor
-            for name, tensor in given.model.items()
-        },
-        connection="1xskip+ln",
-    )
-    assert same.keys() == written.model.keys()
-    assert all(torch.equal(tensor, written.model[name]) for name, tensor in same.items())
-
-
 def test_a_folder_for_hugging_face_needs_a_text_pipeline(tmp_path, capsys):
     model, output = write_model(tmp_path / "model", "1xskip+ln"), tmp_path / "out"
     error = error_of("export", "huggingface", "--model", model, "--text", "tokens", "--output", output, capsys=capsys)
@@ -198,21 +144,6 @@ def test_mistakes_with_fairseqs_file(folder, tmp_path, capsys):
     (tmp_path / "model.pt").write_text("mine")
     assert " exists: choose another --output" in error_of(*command, tmp_path / "model.pt", capsys=capsys)
     assert (tmp_path / "model.pt").read_text() == "mine"
-    command[3] = tmp_path / "nothing"
-    assert "no model" in error_of(*command, tmp_path / "other.pt", capsys=capsys)
-    (tmp_path / "damaged.safetensors").write_text("?")
-    command[3] = tmp_path / "damaged.safetensors"
-    assert "can't be read as safetensors" in error_of(*command, tmp_path / "other.pt", capsys=capsys)
-    write_checkpoint(
-        tmp_path / "other.safetensors",
-        Checkpoint(
-            model={"encoder.sentence.weight": torch.ones(2)},
-            config={"arch": "wav", "task": "audio", "source_lang": None, "target_lang": None, "model": {}},
-        ),
-    )
-    command[3] = tmp_path / "other.safetensors"
-    assert "of the task 'audio'" in error_of(*command, tmp_path / "other.pt", "--vanilla", capsys=capsys)
-    assert not (tmp_path / "other.pt").exists()
 
 
 @pytest.mark.slow

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 import gzip
-import json
 import os
 import pty
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -153,45 +151,6 @@ def test_several_files_become_one_or_one_each(translate, text, tmp_path):
     assert (tmp_path / "folder" / "other.en").read_text() == "mine"
 
 
-def test_what_is_assumed_of_the_text_is_said_and_can_be_changed(translate, model, tmp_path):
-    text = tmp_path / "text.en"
-    text.write_text("A DOG RUNS.\n")
-    codes = ("--text", shutil.copyfile(model / "text/codes.bpe", tmp_path / "codes"))
-    status, output, error = translate(text, *codes)
-    assert (status, output) == (0, translate(text)[1])
-    assert error.startswith("no pipeline.json: text is treated as the dictionary suggests: Moses' tokeniser, ")
-    assert translate(text, *codes, "--quiet") == (0, output, "")
-    lower = translate(text, "--lowercase", "--quiet")
-    assert lower == translate(text, *codes, "--lowercase", "--quiet")
-    text.write_text("a dog runs.\n")
-    assert lower == translate(text, "--quiet") != (0, output, "")
-
-
-def test_scores_and_n_best(translate, translator, text):
-    found = translator.translate(TEXT.splitlines(), beam=5, nbest=3)
-    assert translate(text, "--beam", 5, "--scores")[1] == "".join(f"{each.score:.4f}\t{each.text}\n" for each in found)
-    lines = translate(text, "--beam", 5, "--nbest", 3)[1].splitlines()
-    expected = [
-        f"{number}\t{each.score:.4f}\t{each.text}"
-        for number, translation in enumerate(found, start=1)
-        for each in translation.hypotheses
-    ]
-    assert lines == expected
-    assert [line.split("\t")[0] for line in lines] == ["1"] * 3 + ["2", "3"] + ["4"] * 3 + ["5"] * 3
-
-
-def test_json_lines(translate, translator, text):
-    found = [json.loads(line) for line in translate(text, "--format", "json", "--nbest", 2)[1].splitlines()]
-    best = translator.translate(["A dog runs."], nbest=2, token_scores=True, attention=True)[0]
-    assert [each["source"] for each in found] == ["A dog runs.", "", "   ", "Two men play football", "A woman."]
-    assert found[0]["source_tokens"] == list(best.source_tokens)
-    for written, hypothesis in zip(found[0]["hypotheses"], best.hypotheses, strict=True):
-        assert written["tokens"] == list(hypothesis.tokens)
-        assert [tuple(pair) for pair in written["alignment"]] == list(hypothesis.alignment)
-        assert written["token_scores"] == pytest.approx(hypothesis.token_scores, abs=1e-4)
-        assert sum(written["token_scores"]) / len(written["token_scores"]) == pytest.approx(written["score"], abs=1e-4)
-
-
 GIVEN = {
     "beam": 6, "nbest": 2, "length_penalty": 0.6, "length_penalty_kind": "gnmt", "min_length": 2, "max_length_a": 1.5,
     "max_length_b": 20, "unknown_penalty": 1.0, "temperature": 0.9, "no_repeat_ngram": 3, "sampling": True, "top_k": 5,
@@ -310,15 +269,6 @@ def test_damaged_text_is_named_and_output_so_far_is_whole(translate, tmp_path):
     assert (tmp_path / "out.partial").read_text() == output
 
 
-def test_nul_bytes_and_unusual_spaces_keep_lines_aligned(translate, tmp_path):
-    (tmp_path / "odd.en").write_bytes("A\rdog\u2028runs.\n\r\r\n\x0b\x0c\n\0\u3000\nA\0cat\r.\n".encode())
-    status, output, _ = translate(tmp_path / "odd.en")
-    assert status == 0 and output.endswith("\n")
-    lines = output[:-1].split("\n")
-    assert lines == output.splitlines() and lines[1:4] == ["", "  ", " \u3000"]
-    assert "Hund" in lines[0] and "Katze" in lines[4]
-
-
 def test_lines_of_a_slow_pipe_come_out_at_once(command):
     with subprocess.Popen(
         [*command, "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -388,16 +338,6 @@ def test_what_was_stopped_is_resumed_with_the_same_bytes(translate, sentences, t
     status, _, error = translate(*arguments, tmp_path / "out", "--resume")
     assert status == 0 and "5 lines in" in error
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
-
-
-def test_an_output_of_another_input_is_not_resumed(translate, tmp_path):
-    (tmp_path / "in.en").write_bytes(b"A dog.\nA cat.\nA man.\n\xff\n")
-    arguments = ("--buffer-size", 2, "--output", tmp_path / "out")
-    assert translate(tmp_path / "in.en", *arguments)[0] == 2
-    (tmp_path / "in.en").write_text("A dog.\nA bird.\nA man.\n")
-    status, _, error = translate(tmp_path / "in.en", *arguments, "--resume")
-    assert status == 2 and "the first 2 lines differ" in error
-    assert error.rstrip().endswith("out.partial to start again") and error.count("\n") == 1
 
 
 def test_every_flag_is_recorded_for_resuming_or_changes_no_line(monkeypatch):

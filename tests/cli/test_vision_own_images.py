@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 
 from rskip.cli.main import main
 from rskip.vision import Classifier
-from rskip.vision.data import ImageSet
 from rskip.vision.settings import chosen_schedule
 from rskip.vision.training import read_curve
 
@@ -84,30 +83,6 @@ def test_it_learns_and_its_files_describe_the_images(
         assert main(["analyse", "ratios", str(path), "--data", str(photos)]) == 2
         message = f"{path} was trained on your own images, which `rskip analyse` can't read: give a model of cifar10 "
         assert capsys.readouterr().err.startswith(f"rskip analyse: error: {message}")
-
-
-def test_the_same_images_by_the_registered_name_train_the_same_model(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sorted by class as the folder is; CIFAR's loop, crops and flips."""
-    about = json.loads((trained / "config.json").read_text())["images"]
-
-    def load(name: str, root: Any = None, *, train: bool, download: bool = False) -> ImageSet:
-        count = 48 if train else 12
-        classes = [2, 1, 0]  # red, green, blue
-        order = sorted(range(count), key=lambda number: (classes[number % 3], number))
-        pixels = torch.from_numpy(noise(count, count)[order]).permute(0, 3, 1, 2).contiguous()
-        labels = torch.tensor([classes[number % 3] for number in order])
-        return ImageSet(pixels, labels, ("blue", "green", "red"), tuple(about["mean"]), tuple(about["std"]))
-
-    monkeypatch.setattr(LOOP, "load_dataset", load)
-    settings = json.loads((trained / "run.json").read_text())["settings"]
-    same = ("batch_size", "schedule", "lr", "warmup_lr", "nesterov", "weight_decay", "epochs")
-    changes = [f"{name}={json.dumps(settings[name])}" for name in same]
-    command = ["vision", "train", "--depth", "8", "--connection", "2rskip+ln", "--precision", "float32"]
-    assert main([*command, "--set", *changes, "--output", str(tmp_path)]) == 0
-    for name, tensor in tensors(trained).items():
-        assert torch.equal(tensors(tmp_path)[name], tensor), name
 
 
 def test_a_training_resumes_with_its_images_wherever_they_are(

@@ -16,9 +16,6 @@ from study.__main__ import main as study
 RUN = "multi30k_en_de/2rskip_ln"
 RECORDS = Path("study/results/runs", RUN)
 NAME = "transformer_tiny_2rskip_ln.multi30k.en-de"
-BASELINE = "transformer_tiny_1xskip_ln.multi30k.en-de"
-
-
 @pytest.fixture
 def project(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with the committed run and its model, without the card."""
