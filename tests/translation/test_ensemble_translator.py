@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from rskip.checkpoint import Checkpoint, write_checkpoint
-from rskip.cli.main import main
 from rskip.generation import EnsembleDecoder, SearchOptions, beam_search
 from rskip.text import Dictionary
 from rskip.transformer import Transformer, TransformerConfig
@@ -85,16 +84,3 @@ def test_models_that_do_not_fit(write: Callable[..., Path], tmp_path: Path) -> N
     with pytest.raises(ValueError, match="the dictionaries belong to another model: the source one has 5 tokens"):
         (other.parent / "dict.a.txt").write_text("w 1\n")
         Translator.from_pretrained(other.parent, text="tokens")
-
-
-def test_the_command(write: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, two = write("one"), write("two")
-    (tmp_path / "in.txt").write_text("\n".join(SENTENCES) + "\n")
-    command = ["translate", "--text", "tokens", "--max-len-a", "0", "--max-len-b", "6", str(tmp_path / "in.txt")]
-    assert main([*command, "--model", f"{one}:{two}", "--output", str(tmp_path / "out.txt")]) == 0
-    assert f"the model is an ensemble of {one}, {two}" in capsys.readouterr().err
-    translator = Translator.from_pretrained(one.parent, text="tokens")
-    found = translator.translate(SENTENCES, max_length_a=0.0, max_length_b=6)
-    assert (tmp_path / "out.txt").read_text().splitlines() == [each.text for each in found]
-    assert main([*command, "--model", f"{one}:{tmp_path}/none.pt"]) == 2
-    assert "none.pt" in capsys.readouterr().err

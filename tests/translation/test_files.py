@@ -130,13 +130,6 @@ def test_progress_of_a_resumed_share_of_several_inputs():
     assert stream.getvalue() == "20 lines   10.0 sentences/s   10 tokens/s   75 %   10 s left\n"
 
 
-def test_progress_of_a_pipe_has_no_share():
-    stream = io.StringIO()
-    progress = TranslationProgress(total=None, live=True, every=0, stream=stream)
-    progress(window(0, 10, 100, 100), [Translation("x", (hypothesis(4),))] * 10, 2.0)
-    assert stream.getvalue() == "10 lines   5.0 sentences/s   20 tokens/s\n"
-
-
 def test_progress_within_a_window(monkeypatch):
     """Batch by batch, and step by step in a batch that takes long."""
     now = [100.0]

@@ -9,7 +9,7 @@ import pytest
 from rskip.cli.main import main
 from rskip.settings.errors import SettingError
 from rskip.translation import Translation, Translator
-from tests.checkpoint.hugging_face.conftest import transformers, write_marian
+from tests.checkpoint.hugging_face.conftest import write_marian
 
 LINES = ["the dog runs", "", "two cats sleep near our old house.", "unknown 😀\u00a0words \u200b"]
 SEARCH = {"beam": 4, "nbest": 2, "max_length_a": 0, "max_length_b": 12}
@@ -39,18 +39,6 @@ def refused(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     return error
-
-
-def test_greedy_translations_are_theirs(folder: Path, translator: Translator) -> None:
-    reference = transformers.MarianMTModel.from_pretrained(folder).eval()
-    tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
-    lines = [line for line in LINES if line]
-    batch = tokenizer(lines, return_tensors="pt", padding=True)
-    padding = [[tokenizer.pad_token_id]]
-    found = reference.generate(**batch, num_beams=1, do_sample=False, max_new_tokens=13, bad_words_ids=padding)
-    expected = tokenizer.batch_decode(found, skip_special_tokens=True)
-    ours = translator.translate(lines, beam=1, max_length_a=0, max_length_b=12)
-    assert [each.text.replace("<unk>", "") for each in ours] == expected
 
 
 def test_import_finds_the_model_as_translate_does(

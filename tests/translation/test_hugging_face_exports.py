@@ -22,27 +22,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_marian(tmp_path_factory.mktemp("models") / "opus")
 
 
-def test_ctranslate2_computes_the_same(folder: Path, tmp_path: Path) -> None:
-    ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the extra ct2")
-    output = tmp_path / "exported"
-    assert main(["export", "ct2", "--model", str(folder), "--output", str(output)]) == 0
-    ours = Translator.from_pretrained(folder)
-    tokens = [ours.tokenizer.text.encode(line).split() for line in LINES]
-    found = ctranslate2.Translator(str(output)).translate_batch(tokens, beam_size=4, max_decoding_length=12)
-    for result, best in zip(found, ours.translate(LINES, **SEARCH), strict=True):
-        assert result.hypotheses[0] == list(best.hypotheses[0].tokens) or len(result.hypotheses[0]) == 12
-
-
-def test_onnx_computes_the_same(folder: Path, tmp_path: Path) -> None:
-    for name in ("onnx", "onnxscript", "onnxruntime"):
-        pytest.importorskip(name, reason="needs the extra onnx")
-    output = tmp_path / "exported"
-    assert main(["export", "onnx", "--model", str(folder), "--output", str(output)]) == 0
-    ours, theirs = Translator.from_pretrained(folder), Translator.from_pretrained(output)
-    for one, other in zip(ours.translate(LINES, **SEARCH), theirs.translate(LINES, **SEARCH), strict=True):
-        assert one.text == other.text and one.score == pytest.approx(other.score, abs=1e-4)
-
-
 def test_fairseq_runs_it_with_rskip_only(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,7 +20,7 @@ from rskip.text import Tokenizer
 from rskip.translation import Translation, Translator, Workers
 from rskip.translation.search import ModelSearcher, Segment
 from tests.checkpoint.hugging_face.conftest import write_marian
-from tests.checkpoint.hugging_face.families import FAMILIES, NLLB, Family, write_nllb
+from tests.checkpoint.hugging_face.families import FAMILIES, Family, write_nllb
 
 LINES = ["the dog runs", "", "two cats sleep near our old house.", "unknown 😀\u00a0words \u200b"]
 SEARCH: dict[str, Any] = {"beam": 4, "nbest": 2, "max_length_a": 0, "max_length_b": 12}
@@ -123,22 +123,6 @@ def test_an_imported_folder_translates_the_same(
         described.append(json.loads(capsys.readouterr().out))
     assert described[0] == {**described[1], "file": str(folders(name))}
     assert "not found" not in described[0]["text"]
-
-
-def test_the_command_translates_between_any_two_languages(
-    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text, output = tmp_path / "text", tmp_path / "translated"
-    text.write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    for pair in (("eng_Latn", "deu_Latn"), ("fra_Latn", "eng_Latn")):
-        command = ["translate", "--model", str(folders("nllb")), "--source-lang", pair[0], "--target-lang", pair[1]]
-        assert main([*command, str(text), "--output", str(output), "--quiet"]) == 0
-        translator = Translator.from_pretrained(folders("nllb"), source_language=NLLB[0], target_language=NLLB[3])
-        expected = translator.translate(LINES, source_language=pair[0], target_language=pair[1])
-        assert output.read_text(encoding="utf-8").split("\n")[:-1] == [each.text for each in expected]
-    capsys.readouterr()
-    assert main(["inspect", str(folders("nllb"))]) == 0
-    assert "languages     4: deu_Latn, eng_Latn, fra_Latn, zho_Hans" in capsys.readouterr().out
 
 
 def edited(name: str, content: dict[str, Any] | None = None, **changes: Any) -> Callable[[Path], None]:

@@ -71,6 +71,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "value_residual": "learned",
         "encoder_layers": 2,
         "decoder_layers": 2,
+        "output_bias": True,
+        "start": "begin",
         "decoder_embed_dim": 24,
         "decoder_attention_heads": 3,
         "activation_fn": "gelu_accurate",
@@ -126,7 +128,6 @@ def test_no_module_is_built_and_translations_are_the_models(translator, folder, 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["prenorm", "inner-norms"])
 def test_other_connections_and_shapes(variant, tmp_path):
-    """test_hugging_face_exports.py has Marian's, with a bias of the output and another start."""
     translator = tiny(**VARIANTS[variant])
     graphs = Translator.from_pretrained(exported(translator, tmp_path / "model"))
     assert_alike(translator.translate(SENTENCES, **SEARCH), graphs.translate(SENTENCES, **SEARCH))

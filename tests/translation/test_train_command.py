@@ -52,14 +52,6 @@ def test_it_leaves_a_model_its_recipe_and_its_record(project: Path, capsys: pyte
     assert "rskip translate --model model FILE" in printed
 
 
-def test_the_recipe_runs_with_other_seeds_and_has_the_same_config(project: Path) -> None:
-    assert main(TRAIN) == 0
-    assert main(["run", "model/recipe.yaml", "--seeds", "1", "2", "--gpus", "0"]) == 0
-    first, second = (read_record(project / f"model/results/recipe/{seed}.json") for seed in (1, 2))
-    assert first.config == second.config == load_recipe("model/recipe.yaml").config
-    assert trainings(project) == 2
-
-
 def test_without_its_run_the_model_is_still_the_same_training(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,15 +61,6 @@ def test_without_its_run_the_model_is_still_the_same_training(
     assert trainings(project) == 1
     assert main([*TRAIN, "--seed", "2"]) == 2
     assert "model was started with `rskip train data --epochs 4`," in capsys.readouterr().err
-
-
-def test_another_training_is_not_written_over_the_first(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(TRAIN) == 0
-    for more in (["--connection", "sas"], ["--set", "train.dropout=0.1"], ["--seed", "2"]):
-        assert main([*TRAIN, *more]) == 2
-        assert (
-            "was started with `rskip train data --epochs 4`, not with `rskip train data --" in capsys.readouterr().err
-        )
 
 
 def test_a_moved_folder_is_not_trained_anew_in_its_old_place(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

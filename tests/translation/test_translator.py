@@ -231,16 +231,6 @@ def test_mistakes(translator: Translator, sentences: object, settings: dict[str,
     assert "\n" not in str(caught.value)
 
 
-def test_devices(translator: Translator) -> None:
-    assert translator.to("cpu") is translator and translator.device.type == "cpu"
-    with pytest.raises(ValueError, match="the device 'abacus' can't be used "):
-        translator.to("abacus")
-    if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="the device 'cuda' can't be used "):
-            translator.to("cuda")
-    assert translator(DOG) == HUND
-
-
 @needs_int8
 def test_int8_stays_on_the_cpu(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de/2rskip_ln", precision="int8")
