@@ -255,7 +255,6 @@ def small_dictionaries() -> SimpleNamespace:
     return task
 
 
-POSITIONS = {"max_source_positions": 30, "max_target_positions": 30}
 GROUPED = {
     "encoder": {"embed_dim": 512, "ffn_embed_dim": 24, "layers": 1, "attention_heads": 4, "normalize_before": True},
     "decoder": {"ffn_embed_dim": 32, "layers": 2, "attention_heads": 2, "learned_pos": True},

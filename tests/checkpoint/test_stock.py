@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,37 +133,3 @@ def test_an_output_bias_or_another_start_is_refused(setting):
     model = build("1xskip+ln", "1xskip+ln", **setting)
     with pytest.raises(ValueError, match="fairseq's own transformer has no .*; use `rskip translate` or "):
         stock_checkpoint(model, source_language="a", target_language="b")
-
-
-@pytest.mark.parametrize(
-    ("encoder", "decoder", "settings"),
-    [
-        ("2xskip+ln", "3xskip+ln", {"share_all_embeddings": True}),
-        ("prenorm+ln", "prenorm+ln", {"layernorm_embedding": True, "activation_fn": "gelu"}),
-        ("prenorm+ln", "2xskip+ln", {"decoder_learned_pos": True, "no_scale_embedding": True}),
-    ],
-)
-def test_stock_fairseq_computes_what_the_stock_checkpoint_says(encoder, decoder, settings):
-    fairseq_models = pytest.importorskip("fairseq.models", reason="needs fairseq: run `rskip setup-fairseq`")
-    from fairseq.data import Dictionary
-
-    model = build(encoder, decoder, **settings)
-    checkpoint = stock_checkpoint(model, source_language="en", target_language=None)
-    assert checkpoint.config["arch"] == "transformer"
-    assert (checkpoint.config["source_lang"], checkpoint.config["target_lang"]) == ("en", None)
-
-    dictionary = Dictionary()
-    for index in range(VOCABULARY - len(dictionary)):
-        dictionary.add_symbol(f"word{index}")
-    args = Namespace(arch="transformer", **checkpoint.config["model"])
-    fairseq_models.ARCH_CONFIG_REGISTRY["transformer"](args)
-    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    stock = fairseq_models.ARCH_MODEL_REGISTRY["transformer"].build_model(args, task).double().eval()
-    stock.load_state_dict(checkpoint.model, strict=True)
-
-    generator = torch.Generator().manual_seed(1)
-    source, prefix = (torch.randint(4, VOCABULARY, (3, length), generator=generator) for length in (7, 6))
-    source[1, :3] = 1
-    with torch.no_grad():
-        found, _ = stock(source, source.ne(1).sum(1), prefix)
-        torch.testing.assert_close(found, model(source, prefix), rtol=0, atol=1e-4)

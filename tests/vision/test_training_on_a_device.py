@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from rskip.vision.training import (
     Start,
@@ -16,8 +15,6 @@ from rskip.vision.training import (
     TrainingRun,
     TrainingSettings,
     image_training,
-    read_curve,
-    train,
 )
 from tests.vision.conftest import noise
 
@@ -60,33 +57,3 @@ def test_a_check_is_few_calls_and_one_wait_and_a_checkpoint_is_on_the_cpu(tmp_pa
     run.save()
     content = torch.load(run.files.checkpoint, weights_only=True)
     assert all(tensor.device.type == "cpu" for tensor in content["model"].values())
-
-
-def killed(iteration: int, *_: Any, **__: Any) -> None:
-    """An observer that ends the training in an epoch's second iteration."""
-    if iteration == 5:
-        raise RuntimeError("killed")
-
-
-def test_a_training_is_the_cpus_and_goes_on_from_its_checkpoint_and_back(tmp_path, monkeypatch, emulated_cuda):
-    monkeypatch.setattr(LOOP, "load_dataset", lambda name, root, *, train, download: noise(12 if train else 8))
-    settings = TrainingSettings(**SETTINGS, connection="2rskip+ln", iterations=6)
-
-    def go(folder: str, device: str, observer: Any = None) -> None:
-        train(settings, folder=tmp_path / folder, seed=1, device=device, observer=observer)
-
-    def end(folder: str) -> tuple[dict[str, torch.Tensor], list[float | None]]:
-        model = load_file(tmp_path / folder / "model.safetensors")
-        return model, [point.train_error for point in read_curve(tmp_path / folder / "curve.jsonl")]
-
-    go("cpu", "cpu")
-    for folder, first, second in (("there", "cpu", "cuda"), ("back", "cuda", "cpu")):
-        with pytest.raises(RuntimeError, match="killed"):
-            go(folder, first, killed)
-        go(folder, second)
-    model, errors = end("cpu")
-    for folder in ("there", "back"):
-        found, found_errors = end(folder)
-        assert found_errors == errors
-        for name, tensor in model.items():
-            torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5)
