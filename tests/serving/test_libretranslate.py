@@ -81,7 +81,6 @@ def test_forms_may_hold_raw_utf_8(serving):
         (400, "Invalid enum value 'xml' - at `$.format`", {"format": "xml"}),
         (400, "Expected `str | array`, got `int` - at `$.q`", {"q": 3}),
         (400, "Expected `str`, got `null` - at `$.q[0]`", {"q": [None]}),
-        (400, "Expected `str`, got `int` - at `$.source`", {"source": 1}),
         (400, "Expected `int` >= 0 - at `$.alternatives`", {"alternatives": -1}),
         (400, "alternatives is 16: expected at most 15", {"alternatives": 16}),
         (404, "no model is called 'fra'", {"model": "fra"}),
@@ -89,9 +88,7 @@ def test_forms_may_hold_raw_utf_8(serving):
         (400, "Invalid request: request (10000001) exceeds text limit (100000)", {"q": "a" * 10_000_001}),
         (400, "Invalid request: 1001 sentences exceed the limit (1000)", {"q": "a\n" * 1001}),
         (400, "a word is too long: expected a space after at most 2,000 characters", {"q": "a" * 2001}),
-        (400, "not JSON", {"q": "\ud800"}),
         (200, "", {"q": "\x00\x01\x1b[0m \u200b\u202e"}),
-        (200, "", {"q": "\x00"}),
     ],
 )
 def test_errors_have_its_form(serving, status, message, fields):
@@ -106,20 +103,19 @@ def test_errors_have_its_form(serving, status, message, fields):
         assert "\n" not in answer.json()["error"]
 
 
-@pytest.mark.parametrize("path", ["/translate", "/detect", "/v1/translate"])
 @pytest.mark.parametrize(
     ("status", "message", "body", "kind"),
     [
-        (400, "not JSON", b"{", "application/json"),
         (400, "not JSON", b"[" * 100_000, "application/json"),
         (400, "not JSON", b'{"q": "\xff"}', "application/json"),
         (400, "not an object", b"[]", "application/json; charset=utf-8"),
+        (400, "text is missing", b"{}", "application/json"),
         (415, "text/xml: expected application/json", b"<a/>", "text/xml"),
         (415, "missing: expected application/json", b"x", ""),
     ],
 )
-def test_malformed_bodies_are_refused(serving, path, status, message, body, kind):
-    answer = serving().send("POST", path, content=body, headers={"Content-Type": kind} if kind else {})
+def test_malformed_bodies_are_refused(serving, status, message, body, kind):
+    answer = serving().send("POST", "/v1/translate", content=body, headers={"Content-Type": kind} if kind else {})
     assert answer.status_code == status and message in answer.json()["error"]
 
 

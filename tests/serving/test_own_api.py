@@ -76,13 +76,10 @@ def test_a_text_is_split_on_request(serving):
         (400, "unknown key txt; did you mean text?", {"txt": "a"}),
         (400, "unknown key foo; the closest of 13 keys: token_scores, model, source; GET /openapi.json", {"foo": 1}),
         (400, "text is 3", {"text": 3}),
-        (400, "text", {"text": None}),
         (400, "no model translates from German (de): expected en as the source language", {"source": "de"}),
         (400, "nbest is 0: expected a whole number, 1 or more", {"nbest": 0}),
         (400, "beam is 17: expected at most 16, the server's maximum", {"beam": 17}),
-        (400, "nbest is 3: expected at most beam (--beam), which is 2", {"beam": 2, "nbest": 3}),
         (200, "", {"text": "a\nb"}),
-        (400, "length_penalty is 99.0", {"length_penalty": 99}),
         (404, "no model is called 'dee' (did you mean 'de'?): expected de, fr", {"model": "dee"}),
         (400, "as a target language from the source language of a model; the request names the model de",
          {"model": "de", "target": "fr"}),
@@ -92,13 +89,6 @@ def test_a_text_is_split_on_request(serving):
 def test_wrong_values_are_one_line(serving, status, message, fields):
     answer = serving().send("POST", "/v1/translate", json={"text": "A dog.", **fields})
     assert answer.status_code == status and message in answer.json().get("error", "")
-
-
-def test_a_request_without_text_is_told_what_is_missing(serving):
-    kind = {"Content-Type": "application/json"}
-    for content, message in ((b"", "the body is not JSON"), (b"{}", "text is missing")):
-        answer = serving().send("POST", "/v1/translate", content=content, headers=kind)
-        assert answer.status_code == 400 and answer.json()["error"].startswith(message)
 
 
 def test_models_and_the_description_of_the_api(serving):
