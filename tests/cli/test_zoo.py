@@ -65,22 +65,6 @@ def test_what_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
     refused(capsys, "connection is 'rskp': expected a connection from docs", "list", "--connection", "rskp")
 
 
-def test_publish_makes_the_committed_entry_card_and_table(
-    project: Path, root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["zoo", "publish", RUN, "--seed", "1"]) == 0
-    card = f"checkpoints/{RUN}/README.md"
-    written = f"written: checkpoints.json, {card}, README.md"
-    assert capsys.readouterr().out == f"{NAME}: 5.5 MB in float16; {written}\n"
-    made = read_registry(project / "checkpoints.json")
-    assert made == {NAME: read_registry(root / "checkpoints.json")[NAME]}
-    assert (project / card).read_text(encoding="utf-8") == model_card(made[NAME])
-    assert f"| `{NAME}` |" in (project / "README.md").read_text()
-    before = (project / "checkpoints.json").read_bytes()
-    assert main(["zoo", "publish", RUN]) == 0
-    assert (project / "checkpoints.json").read_bytes() == before
-
-
 def test_report_brings_entry_card_and_table_up_to_date_with_the_records(
     two_seeds: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
