@@ -10,7 +10,6 @@ import os
 import shutil
 import stat
 import tarfile
-import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -89,17 +88,6 @@ def test_a_folder_that_has_the_members_is_kept_and_another_is_replaced(make: Any
     assert extract(archive, [ENGLISH], out)[ENGLISH].read_bytes() == b"kept"
     extract(archive, [FRENCH, ENGLISH], out)
     assert files(out) == [ENGLISH, FRENCH] and (out / ENGLISH).read_bytes() == TEXTS[ENGLISH]
-
-
-def test_two_at_once(make: Any, tmp_path: Path) -> None:
-    archive, out = make(), tmp_path / "out"
-    threads = [threading.Thread(target=extract, args=(archive, [ENGLISH, GERMAN], out)) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert files(out) == [GERMAN, ENGLISH]
-    assert (out / ENGLISH).read_bytes() == TEXTS[ENGLISH]
 
 
 @pytest.mark.parametrize("suffix", [".tgz", ".tar", ".zip"])
