@@ -39,8 +39,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checkpoint = Checkpoint(model=weights, config={**about, "model": {"connection": "2rskip+ln", **sizes}})
     write_checkpoint(folder / "model.safetensors", checkpoint)
     TextPipeline(TextConfig(source_language="en", target_language="de"), BytePairEncoding(CODES)).save(folder / "text")
-    (folder.parent / "pt").mkdir()
-    write_checkpoint(folder.parent / "pt" / "model.pt", checkpoint)
     return folder
 
 
