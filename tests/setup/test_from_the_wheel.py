@@ -17,7 +17,7 @@ pytestmark = pytest.mark.install
 
 MODEL = "transformer_tiny_2rskip_ln.multi30k.en-de"
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-PROGRAMS = ("fairseq-preprocess", "fairseq-train", "fairseq-generate", "fairseq-interactive", "torchrun")
+PROGRAMS = ("fairseq-preprocess", "fairseq-train", "fairseq-generate", "fairseq-interactive")
 TRAIN = (
     "fairseq-train", "data", "--user-dir", "rskip", "--arch", "transformer_rskip_ln", "--encoder-layers", "2",
     "--decoder-layers", "2", "--share-all-embeddings", "--optimizer", "adam", "--lr", "1e-3", "--max-tokens", "200",
@@ -74,27 +74,12 @@ def test_training_goes_on_and_its_average_translates(trained: Path) -> None:
     assert re.search(r"^H-0\t\S+\t\S", here(trained, "fairseq-interactive", *path, "--input", "input"), re.MULTILINE)
 
 
-def test_two_processes_train(trained: Path) -> None:
-    both = ("--standalone", "--nproc-per-node", "2", str(trained / "fresh/bin/fairseq-train"), *TRAIN[1:])
-    told = here(
-        trained, "torchrun", *both, "--distributed-backend", "gloo", "--max-update", "3", "--save-dir", "checkpoints2"
-    )
-    assert "distributed init (rank 1)" in told and "num_updates 3" in told
-
-
 def test_published_models_translate(project: Path, root: Path) -> None:
     (project / "input.en").write_text("A dog runs.\n")
     here(project, "rskip", "translate", "--model", MODEL, "input.en", "--output", "o.de", RSKIP_HUB_MIRROR=str(root))
     assert (project / "o.de").read_text("utf-8") == "Ein Hund rennt.\n"
     code = f"import torch; print(torch.hub.load({str(root)!r}, {MODEL!r}, source='local')('A dog runs.'))"
     assert here(project, "python", "-c", code).endswith("Ein Hund rennt.\n")
-
-
-@pytest.mark.parametrize("corpus", ["iwslt14-de-en", "iwslt15-en-vi", "wmt14-en-de", "wmt14-en-fr"])
-def test_the_papers_corpora_are_described(corpus: str, project: Path) -> None:
-    lines = here(project, "rskip", "prepare", corpus, "--list").splitlines()
-    assert lines[0].startswith(f"{corpus}: https://")
-    assert {"terms", "train", "valid", "test", "files"} <= {line.strip().partition(":")[0] for line in lines[1:]}
 
 
 def test_a_preact_resnet_trains(project: Path) -> None:
