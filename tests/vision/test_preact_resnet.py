@@ -210,14 +210,11 @@ def test_a_seed_gives_one_model_and_baseline_and_norms_start_alike():
 
 def test_mistakes_are_errors_of_one_line():
     for arguments, options, message in (
-        ((21,), {}, "depth is 21: expected 6n+2 with basic blocks; the nearest are 20 and 26"),
         ((2,), {}, "depth is 2: expected 6n+2 with basic blocks; the smallest is 8"),
         ((20.0,), {}, "depth is 20.0: expected a whole number"),
-        ((20, "2rskp+ln"), {}, "(did you mean '2rskip+ln'?)"),
         ((20, "prenorm+ln"), {}, "prenorm works only on sequences"),
         ((20, "1xskip", 0), {}, "num_classes is 0: expected"),
         ((164,), {"block": "bottlenek"}, "block is 'bottlenek': expected basic or bottleneck (did you mean"),
-        ((20,), {"shortcut": "projection", "shortcut_input": "activated"}, "shortcut_input is for zero_pad"),
     ):
         with pytest.raises(ValueError) as error:
             preact_resnet(*arguments, **options)

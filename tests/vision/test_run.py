@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -21,7 +18,6 @@ from rskip.tasks.process import DIVERGED, CommandFailed, TrainingDiverged
 from rskip.vision import Classifier
 from rskip.vision.data import ImageSet, evaluation_batches
 from rskip.vision.model_file import load_model
-from rskip.vision.training import TrainingRun
 from rskip.zoo.loading import load_entry
 from rskip.zoo.registry import read_registry
 from tests.vision.conftest import noise
@@ -140,33 +136,6 @@ def test_the_command_of_a_training_says_what_differs_from_the_papers(project: Pa
     assert trace == (folder / "3" / "probe.jsonl").read_text() and trace.count("\n") == 2
     config = load_model(folder / "3" / "training")[1].config
     assert (config["connection"], config["depth"]) == ("1xskip", 8)
-
-
-def test_a_training_that_a_signal_stopped_is_resumed_with_the_same_figures(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    step = TrainingRun.step
-
-    def stopped(self: TrainingRun) -> None:
-        if self.iteration == 4:  # in the second epoch
-            os.kill(os.getpid(), signal.SIGTERM)
-        step(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingRun, "step", stopped)
-        assert run() == 1
-    error = capsys.readouterr().err
-    assert "stopped by SIGTERM after 5 iterations, saved in runs/mine/1/training/checkpoint.pt" in error
-    assert not (project / "results").exists()
-    assert run() == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("mine, seed 1\nresuming; log: ") and printed.count("  epoch   ") == 1
-    stopped_once = read_record(project / "results/mine/1.json")
-    assert stopped_once.training["pieces"] == 2
-    for folder in ("results", "runs"):
-        shutil.rmtree(folder)
-    assert run() == 0
-    assert read_record(project / "results/mine/1.json").metrics == stopped_once.metrics
 
 
 def test_a_training_that_diverges_has_a_record_that_says_so(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
