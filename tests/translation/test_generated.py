@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from rskip.translation import TranslatedHypothesis, Translation
-from rskip.translation.generated import join_subwords, read_generated, read_hypotheses, read_lines
+from rskip.translation.generated import join_subwords, read_generated, read_hypotheses
 from rskip.translation.translation import line_form
 
 
@@ -26,26 +26,6 @@ from rskip.translation.translation import line_form
 )
 def test_join_subwords(tokens, words):
     assert join_subwords(tokens) == words
-
-
-def test_lines_end_at_newlines_alone(tmp_path):
-    (tmp_path / "a").write_bytes("\ufeffeins\u2028zwei\x0bdrei\r\n\nvier".encode())
-    assert read_lines(tmp_path / "a") == ["eins\u2028zwei\x0bdrei", "", "vier"]
-    (tmp_path / "a").write_bytes(b"\n")
-    assert read_lines(tmp_path / "a") == [""]
-
-
-def test_unreadable_lines(tmp_path):
-    for content, message in (
-        (b"ok\nauch ok\nfalsch \xff\n", "text: line 3 is not valid UTF-8"),
-        ("eins\nzwei\n".encode("utf-16-le"), "text: line 1 is UTF-16: convert the text to UTF-8"),
-        (b"", "text is empty"),
-    ):
-        (tmp_path / "text").write_bytes(content)
-        with pytest.raises(ValueError, match=message):
-            read_lines(tmp_path / "text")
-    with pytest.raises(FileNotFoundError, match="none"):
-        read_lines(tmp_path / "none")
 
 
 def test_generated_is_put_in_order_and_the_best_of_several_counts(tmp_path):

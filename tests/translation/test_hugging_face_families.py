@@ -13,11 +13,9 @@ import pytest
 
 import rskip
 from rskip.cli.main import main
-from rskip.cpu.linear import largest_int8_weight
 from rskip.generation import Hypothesis, SearchOptions
-from rskip.generation.runtime import RuntimeModel
 from rskip.text import Tokenizer
-from rskip.translation import Translation, Translator, Workers
+from rskip.translation import Translation, Translator
 from rskip.translation.search import ModelSearcher, Segment
 from tests.checkpoint.hugging_face.conftest import write_marian
 from tests.checkpoint.hugging_face.families import FAMILIES, Family, write_nllb
@@ -53,24 +51,6 @@ def assert_close(ours: list[Translation], theirs: list[Translation], *, toleranc
         assert [each.text for each in one.hypotheses] == [each.text for each in other.hypotheses]
         scores = [each.score for each in other.hypotheses]
         assert [each.score for each in one.hypotheses] == pytest.approx(scores, abs=tolerance)
-
-
-@pytest.mark.parametrize("name", FOLDERS)
-def test_other_precisions(folders: Folders, name: str) -> None:
-    full = rskip.load(folders(name), **languages(name)).translate(LINES, **SEARCH)
-    for precision in ("bfloat16", "int8") if largest_int8_weight() else ("bfloat16",):
-        found = rskip.load(folders(name), dtype=precision, **languages(name)).translate(LINES, **SEARCH)
-        for one, two in zip(full, found, strict=True):
-            assert two.hypotheses[0].score == pytest.approx(one.hypotheses[0].score, abs=0.1)
-
-
-@pytest.mark.parametrize("name", FOLDERS)
-def test_the_kernels_compute_what_pytorch_does(folders: Folders, name: str) -> None:
-    translator = Translator.from_pretrained(folders(name), **languages(name))
-    assert isinstance(translator.model, RuntimeModel)
-    with Workers(translator.model, 1) as workers:
-        found = translator.translate(LINES, searcher=workers, **SEARCH)
-    assert_close(found, translator.in_torch().translate(LINES, **SEARCH), tolerance=1e-5)
 
 
 @pytest.mark.parametrize("name", FOLDERS)

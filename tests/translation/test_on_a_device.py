@@ -6,7 +6,6 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-import torch
 
 from rskip.translation import Translator, Workers
 from rskip.translation.search import ModelSearcher
@@ -62,15 +61,3 @@ def test_what_is_for_cpus_is_refused(translator, root, emulated_cuda):
     refusal = "^the model is on cuda:0, but worker processes need a model on the CPU: use 1 worker$"
     with pytest.raises(ValueError, match=refusal), Workers(there.model, 2):
         pass
-
-
-def test_memory_that_is_not_enough_names_the_batch(translator, emulated_cuda, monkeypatch):
-    there = Translator.from_pretrained(translator.file, device="cuda")
-
-    def full(tokens, state):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nMore")
-
-    monkeypatch.setattr(there.model.decoder, "step", full)
-    refusal = "^not enough memory on the device for 2 sentences of up to 5 tokens: give a smaller max_tokens or beam, "
-    with pytest.raises(ValueError, match=refusal):
-        there.translate(["Two men.", "A dog runs."])

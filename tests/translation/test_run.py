@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +16,7 @@ from rskip.experiments.recipe import load_recipe
 from rskip.files.checksum import sha256_file
 from rskip.records import Record, read_record
 from rskip.tasks import find_task
+from rskip.tasks.run import RunFolder
 from rskip.translation.data import data_folder
 from tests.translation.conftest import RUN_BY_PYTHON, SENTENCES, SPOILT
 
@@ -33,9 +30,6 @@ generate: {beam: 4}
 show: 2
 expected: {accuracy: 87.0, minutes: 1}
 """
-
-PYTHON = sys.executable
-
 
 @pytest.fixture
 def project(faked: Path) -> Path:
@@ -218,51 +212,7 @@ def test_without_a_validation_loss_the_seed_must_be_named(make_record: Callable[
         choose([one, other])
 
 
-def start(project: Path, fakes: Path) -> subprocess.Popen[str]:
-    """`rskip run mine.yaml` in a process of its own; returns when its fake training hangs after epoch 2."""
-    program = (
-        f"import sys; sys.executable = {sys.executable!r}\n"
-        "from rskip.cli.main import main; sys.exit(main(['run', 'mine.yaml']))"
-    )
-    process = subprocess.Popen(
-        [PYTHON, "-c", program],
-        cwd=project,
-        env={**os.environ, "FAKE_HANG": "2"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    hanging = project / "hanging"
-    for _ in range(600):
-        if hanging.exists() and hanging.read_text():
-            return process
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
-    process.kill()
-    raise AssertionError("the training did not start")
-
-
-def is_alive(process_id: int) -> bool:
-    try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
-        return False
-    return "Z" not in Path(f"/proc/{process_id}/stat").read_text().split()[2]
-
-
-@pytest.mark.slow
-def test_a_signal_ends_the_training_too_and_the_run_is_resumed_later(
-    prepared: Path, fakes: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    process = start(prepared, fakes)
-    training = int((prepared / "hanging").read_text())
-    assert main(["run", "mine.yaml"]) == 2
-    (error,) = capsys.readouterr().err.splitlines()
-    assert "runs/mine/1 is in use by another `rskip run`" in error
-    process.terminate()
-    output, error = process.communicate(timeout=60)
-    assert process.returncode == 143
-    assert "Traceback" not in output + error
-    assert not is_alive(training)
-    assert main(["run", "mine.yaml"]) == 0
-    assert read_record(prepared / "results/mine/1.json").training["pieces"] == 2
+def test_a_folder_that_another_run_uses_is_left_alone(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunFolder(Path("runs/mine/1")).lock():
+        assert main(["run", "mine.yaml"]) == 2
+    assert "runs/mine/1 is in use by another `rskip run`" in capsys.readouterr().err and not calls(prepared)

@@ -102,7 +102,6 @@ def test_a_mistake_before_the_training_leaves_the_folder_free(
     [
         (["--output", "data/model"], "data/model is in the folder of the data"),
         (["--size", "huge"], "--size is 'huge': expected "),
-        (["--connection", "2rskp"], "--connection is '2rskp': expected "),
         (["--set", "train.connection=sas"], "train.connection can't be set here; use --connection"),
         (["--set", "train.arch=transformer_sas"], "train.arch can't be transformer_sas here; use --connection sas"),
     ],

@@ -255,15 +255,10 @@ def test_folders_and_files_that_are_no_model(lay_out: Callable[..., Path], publi
         Translator.from_pretrained(published, precision="float8")
 
 
-def test_files_of_units_that_are_not(published: Path, tmp_path: Path) -> None:
-    for content, message in (
-        (b"#version: 0.2\na b c\n", r"units: not BPE codes .*a b c"),
-        (b"#version: 0.2\n\xff \xfe\n", r"units: 'utf-8' codec can't decode"),
-        (b"\x00 garbage", r"units holds no subword units: neither byte-pair codes"),
-    ):
-        (tmp_path / "units").write_bytes(content)
-        with pytest.raises(ValueError, match=message):
-            Translator.from_pretrained(published, text=tmp_path / "units")
+def test_a_file_without_units(published: Path, tmp_path: Path) -> None:
+    (tmp_path / "units").write_bytes(b"\x00 garbage")
+    with pytest.raises(ValueError, match="units holds no subword units: neither byte-pair codes"):
+        Translator.from_pretrained(published, text=tmp_path / "units")
 
 
 @pytest.mark.parametrize("name", ["codes.bpe", "pipeline.json"])
