@@ -226,27 +226,6 @@ def test_hypotheses_as_long_as_their_sources(translate, settings):
         assert scores == sorted(scores, reverse=True)
 
 
-def halve_an_output_weight(model: Any) -> None:
-    """Behind autograd's back, as optimizers do."""
-    model.decoder.layers[0].fc2.weight.data.mul_(0.5)
-
-
-def halve_a_weight(model: Any) -> None:
-    with torch.no_grad():
-        model.decoder.layers[0].fc2.weight.mul_(0.5)
-
-
-@pytest.mark.parametrize(
-    ("path", "prepare", "change"), [(STOCK, False, halve_an_output_weight), (RSKIP, True, halve_a_weight)]
-)
-def test_latest_parameters_decode(translate, path, prepare, change):
-    settings = {"beam": 2, "max_len_b": 30, "prepare": prepare}
-    ours = translate("rskip_translation", path, change=change, **settings)
-    assert_same(ours, translate("translation", path, change=change, **settings))
-    before = translate("rskip_translation", path, **settings)
-    assert [each[0]["tokens"].tolist() for each in before] != [each[0]["tokens"].tolist() for each in ours]
-
-
 def mean_difference(found: Hypotheses, exact: Hypotheses) -> float:
     """Between the scores of the best hypotheses."""
     scores = [torch.stack([each[0]["score"] for each in hypotheses]) for hypotheses in (found, exact)]

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 from measuring import fairseq_training
-from measuring.fairseq_training import FAIRSEQ_LOSS, OUR_LOSS, System
+from measuring.fairseq_training import OUR_LOSS, System
 
 from fairseq_compat.one_line_errors import UsageError
 
@@ -15,17 +15,6 @@ SMALL = [
     *("--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "2"),
     *("--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "32", "--decoder-attention-heads", "2"),
 ]
-PRECISIONS = {
-    "float32": (),
-    "bf16": ("--bf16",),
-    "fp16": ("--fp16", "--fp16-init-scale", "1024"),
-    "amp": ("--amp", "--fp16-init-scale", "1024"),
-    "memory-efficient bf16": ("--memory-efficient-bf16",),
-    "memory-efficient fp16": ("--memory-efficient-fp16", "--fp16-init-scale", "1024"),
-}
-FAST = ("bf16",)
-
-
 @pytest.fixture(autouse=True)
 def arithmetic():
     """Training on a GPU sets it for the process."""
@@ -49,29 +38,11 @@ def train(system, setting, updates):
 
 
 @pytest.mark.parametrize(
-    "precision", [pytest.param(each, marks=() if each in FAST else pytest.mark.slow) for each in PRECISIONS]
+    "precision", [("--bf16",), pytest.param(("--fp16", "--fp16-init-scale", "1024"), marks=pytest.mark.slow)], ids=str
 )
-def test_trains_as_with_fairseqs_adam_and_loss(precision, emulated_cuda):
-    setting = workload("--encoder-layers", "1", "--decoder-layers", "1", "--dropout", "0")
-    calls, parameters = [], []
-    for loss, optimizer in ((FAIRSEQ_LOSS, "adam"), (OUR_LOSS, "rskip_adam")):
-        system = System("", "transformer_rskip_ln", loss, PRECISIONS[precision], optimizer)
-        trainer, batches = train(system, setting, 3)
-        parameters.append([each.detach().cpu().float() for each in trainer.model.parameters()])
-        assert trainer.get_num_updates() == 3
-        emulated_cuda.clear()
-        fairseq_training.take_steps(trainer, batches[:1])
-        calls.append(emulated_cuda.calls.total())
-    assert calls[1] < calls[0]
-    low = {"bf16": 2**-7, "fp16": 2**-10}.get(precision.split()[-1], 2**-10 if precision == "amp" else 1e-5)
-    for expected, ours in zip(*parameters, strict=True):
-        torch.testing.assert_close(ours, expected, rtol=low, atol=3e-5)
-
-
-@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_an_update_of_a_base_transformer_takes_so_many_calls(precision, emulated_cuda):
-    """Of 6 + 6 layers; the sizes of tensors don't matter."""
-    system = System("", "transformer_skip_ln", OUR_LOSS, PRECISIONS[precision], "rskip_adam")
+    """Of 6 + 6 layers; the sizes of tensors don't matter. tests/gpu/test_updates.py has their values."""
+    system = System("", "transformer_skip_ln", OUR_LOSS, precision, "rskip_adam")
     trainer, batches = train(system, workload("--dropout", "0.1"), 1)
     emulated_cuda.clear()
     fairseq_training.take_steps(trainer, batches)
