@@ -147,28 +147,9 @@ def of_images(library: str, kind: str, build: Callable[[str], nn.Module]) -> Cas
 
 
 SIZES = {
-    "vocab_size": 61,
-    "hidden_size": WIDTH,
-    "intermediate_size": 40,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "head_dim": WIDTH // 2,
-    "moe_intermediate_size": 8,
-    "num_experts": 4,
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "n_group": 1,
-    "topk_group": 1,
-    "q_lora_rank": 8,
-    "kv_lora_rank": 8,
-    "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 8,
-    "pad_token_id": 0,
-}
-
-FOLDERS = {"bert_generation": "bert-generation", "xlm_roberta": "xlm-roberta"}  # whose models have another name
+    "vocab_size": 61, "hidden_size": WIDTH, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "head_dim": WIDTH // 2, "pad_token_id": 0,
+}  # fmt: skip
 
 
 def transformers_model(module: str, **settings: Any) -> nn.Module:
@@ -176,7 +157,7 @@ def transformers_model(module: str, **settings: Any) -> nn.Module:
     import transformers
 
     return transformers.AutoModel.from_config(
-        transformers.AutoConfig.for_model(FOLDERS.get(module, module), **{**SIZES, **settings}),
+        transformers.AutoConfig.for_model(module, **{**SIZES, **settings}),
         **{"add_pooling_layer": False} if module == "bert" else {},
     )
 
@@ -378,6 +359,7 @@ def test_a_state_of_another_connection_is_refused(case):
         adapt(built(case), case.stock).load_state_dict(state)
 
 
+@pytest.mark.parametrize("case", ["torchvision BasicBlock", "timm ViT", "pre-norm encoder", "GPT-2"], indirect=True)
 def test_what_is_refused_changes_nothing(case):
     model = built(case)
     expected, before = case.call(model), parts(model)
