@@ -8,6 +8,7 @@ import pytest
 from rskip.analysis.measurement import read_measurement
 from rskip.cli.main import main
 from rskip.records import Record
+from tests.cli.conftest import Refused
 
 
 @pytest.fixture
@@ -38,12 +39,10 @@ def test_last_figures_are_printed_and_the_curves_written(runs: Path, capsys: pyt
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["seed", "1", "2", "mean"]
 
 
-def test_what_is_not_there_is_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there_is_one_line(runs: Path, refused: Refused) -> None:
     for words, message in (
         (["number"], "no run record in results/number/: expected a finished run (did you mean 'numbers'?)"),
         (["results/numbers/3.json"], "results/numbers/3.json: No such file"),
         (["numbers", "--quantities", "valid_los"], "'valid_los': expected valid_loss (did you mean 'valid_loss'?)"),
     ):
-        assert main(["analyse", "curves", *words]) == 2
-        error = capsys.readouterr().err
-        assert message in error and error.count("\n") == 1
+        refused(message, "analyse", "curves", *words)

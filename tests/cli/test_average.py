@@ -67,18 +67,13 @@ def test_named_files_to_half_precision_and_back(run, tmp_path):
         (["--inputs", "RUN/checkpoint1.pt", "--by", "epoch"], "--by needs --last or --best"),
     ],
 )
-def test_mistakes_are_one_line(run, tmp_path, capsys, arguments, message):
+def test_mistakes_are_one_line(run, tmp_path, refused, arguments, message):
     arguments = [argument.replace("RUN", str(run)) for argument in arguments]
-    assert main(["average", "--output", str(tmp_path / "out.pt"), *arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("rskip average: error: ")
-    assert message.replace("RUN", str(run)) in error
-    assert error.count("\n") == 1
+    refused(message.replace("RUN", str(run)), "average", "--output", tmp_path / "out.pt", *arguments)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints"]
 
 
-def test_an_input_is_not_overwritten(run, capsys):
-    path = str(run / "checkpoint4.pt")
-    assert main(["average", "--last", "2", str(run), "--output", path]) == 2
-    assert "is one of the checkpoints to average" in capsys.readouterr().err
+def test_an_input_is_not_overwritten(run, refused):
+    path = run / "checkpoint4.pt"
+    refused("is one of the checkpoints to average", "average", "--last", "2", run, "--output", path)
     assert read_checkpoint(path).model["w"].item() == 8.0

@@ -58,14 +58,6 @@ def write_model(folder: Path, connection: str, *, vocabulary: int = 9, **setting
     return folder
 
 
-def error_of(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that the command ends with."""
-    assert main([str(each) for each in arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"rskip export {arguments[1]}: error: ") and error.count("\n") == 1
-    return error
-
-
 def test_a_folder_for_ctranslate2_translates_as_the_model_does(folder, tmp_path, capsys):
     ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the extra ct2")
     output = tmp_path / "exported"
@@ -88,7 +80,7 @@ def needs_onnx() -> None:
         pytest.importorskip(name, reason="needs the extra onnx")
 
 
-def test_a_folder_of_onnx_graphs_is_asked_for_and_not_taken_for_a_checkpoint(tmp_path, capsys, monkeypatch):
+def test_a_folder_of_onnx_graphs_is_asked_for_and_not_taken_for_a_checkpoint(tmp_path, capsys, refused, monkeypatch):
     """tests/translation/test_onnx.py shows what is in the folder."""
     needs_onnx()
     model, output = write_model(tmp_path / "model", "2rskip+ln"), tmp_path / "exported"
@@ -104,45 +96,44 @@ def test_a_folder_of_onnx_graphs_is_asked_for_and_not_taken_for_a_checkpoint(tmp
     assert f"translate with rskip translate --model {output}" in capsys.readouterr().out
     assert main([*map(str, command), "--force", "--quantization", "int8"]) == 0
     assert asked == [("2rskip+ln", 9, "float32"), ("2rskip+ln", 9, "int8")]
-    capsys.readouterr()
 
     for other in ("ct2", "onnx"):
         command = ["export", other, "--model", output, "--output", tmp_path / "again"]
-        error = error_of(*command, capsys=capsys)
-        assert f"{output} holds ONNX graphs, not a checkpoint: give the model they were exported from" in error
+        refused(f"{output} holds ONNX graphs, not a checkpoint: give the model they were exported from", *command)
 
 
-def test_what_is_there_is_replaced_only_if_asked_and_if_it_is_an_export(tmp_path, capsys):
+def test_what_is_there_is_replaced_only_if_asked_and_if_it_is_an_export(tmp_path, refused):
     pytest.importorskip("ctranslate2", reason="needs the extra ct2")
     model, output = write_model(tmp_path / "model", "2xskip+ln"), tmp_path / "exported"
     command = ["export", "ct2", "--model", model, "--text", "tokens", "--output", output]
     assert main([*map(str, command)]) == 0
     before = (output / "model.bin").read_bytes()
-    assert " exists: choose another --output" in error_of(*command, "--quantization", "int8", capsys=capsys)
+    refused(" exists: choose another --output", *command, "--quantization", "int8")
     assert (output / "model.bin").read_bytes() == before
     assert main([*map(str, command), "--quantization", "int8", "--force"]) == 0
     assert (output / "model.bin").read_bytes() != before
 
     (output / "notes.txt").write_text("mine")
-    assert "notes.txt would be lost" in error_of(*command, "--force", capsys=capsys)
+    refused("notes.txt would be lost", *command, "--force")
     onto_itself = ["export", "ct2", "--model", model, "--text", "tokens", "--output", model, "--force"]
-    assert "would be lost" in error_of(*onto_itself, capsys=capsys)
+    refused("would be lost", *onto_itself)
     assert (model / "model.safetensors").is_file()
     command[-1] = output / "notes.txt"
-    assert "would be lost" in error_of(*command, "--force", capsys=capsys)
+    refused("would be lost", *command, "--force")
 
 
-def test_a_folder_for_hugging_face_needs_a_text_pipeline(tmp_path, capsys):
+def test_a_folder_for_hugging_face_needs_a_text_pipeline(tmp_path, refused):
     model, output = write_model(tmp_path / "model", "1xskip+ln"), tmp_path / "out"
-    error = error_of("export", "huggingface", "--model", model, "--text", "tokens", "--output", output, capsys=capsys)
-    assert "--text is tokens, but the folder needs a text pipeline" in error and not output.exists()
+    words = ["export", "huggingface", "--model", model, "--text", "tokens", "--output", output]
+    refused("--text is tokens, but the folder needs a text pipeline", *words)
+    assert not output.exists()
 
 
-def test_mistakes_with_fairseqs_file(folder, tmp_path, capsys):
+def test_mistakes_with_fairseqs_file(folder, tmp_path, refused):
     command = ["export", "fairseq", "--model", folder, "--output"]
-    assert "ends in .pt" in error_of(*command, tmp_path / "model.safetensors", capsys=capsys)
+    refused("ends in .pt", *command, tmp_path / "model.safetensors")
     (tmp_path / "model.pt").write_text("mine")
-    assert " exists: choose another --output" in error_of(*command, tmp_path / "model.pt", capsys=capsys)
+    refused(" exists: choose another --output", *command, tmp_path / "model.pt")
     assert (tmp_path / "model.pt").read_text() == "mine"
 
 

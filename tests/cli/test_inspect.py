@@ -50,22 +50,15 @@ def test_json_is_one_object_with_everything(data, capsys):
     assert [pair["number"] for pair in found["lopsided"]] == [1, 2, 3]
 
 
-def test_mistakes_are_one_line(data, tmp_path, capsys, monkeypatch):
-    def refused(message: str, *arguments: str) -> None:
-        assert main(["inspect", *arguments]) == 2
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        assert captured.err.startswith("rskip inspect: error: ") and captured.err.count("\n") == 1
-        assert message in captured.err
-
-    refused("none does not exist: expected a folder", str(tmp_path / "none"))
-    refused("no model none.pt", "none.pt", "--dictionaries", str(data))
+def test_mistakes_are_one_line(data, tmp_path, refused, monkeypatch):
+    refused("none does not exist: expected a folder", "inspect", str(tmp_path / "none"))
+    refused("no model none.pt", "inspect", "none.pt", "--dictionaries", str(data))
     (tmp_path / "ct2").mkdir()
     (tmp_path / "ct2/model.bin").touch()
-    refused("ct2 is a CTranslate2 model", str(tmp_path / "ct2"))
-    refused("--examples is -1: expected 0 or more", str(data), "--examples", "-1")
-    refused("--lopsided is -2: expected 0 or more", str(data), "--lopsided", "-2")
-    refused("--dictionaries is only for a model", str(data), "--dictionaries", str(data))
-    refused("x.gif: expected a file name that ends in .png or .svg", str(data), "--plot", "x.gif")
+    refused("ct2 is a CTranslate2 model", "inspect", str(tmp_path / "ct2"))
+    refused("--examples is -1: expected 0 or more", "inspect", str(data), "--examples", "-1")
+    refused("--lopsided is -2: expected 0 or more", "inspect", str(data), "--lopsided", "-2")
+    refused("--dictionaries is only for a model", "inspect", str(data), "--dictionaries", str(data))
+    refused("x.gif: expected a file name that ends in .png or .svg", "inspect", str(data), "--plot", "x.gif")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    refused("a plot needs matplotlib: install the extra plots", str(data), "--plot", str(tmp_path / "x.svg"))
+    refused("a plot needs matplotlib: install the extra plots", "inspect", str(data), "--plot", str(tmp_path / "x.svg"))

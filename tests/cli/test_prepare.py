@@ -2,73 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rskip.cli.main import main
 from rskip.corpora import CAPTION_CORPORA, CORPORA, TEXT_CORPORA
-from rskip.corpora.corpus import ParallelText, PrepareDefaults, PublishedCorpus, Text, UpstreamFile
-
-ENGLISH = ["A dog runs.", "Two men run.", "They see him.", "He runs."]
-GERMAN = ["Ein Hund läuft.", "Zwei Männer laufen.", "Sie sehen ihn.", "Er läuft."]
-
-Prepare = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def mirror(tmp_path: Path) -> Path:
-    folder = tmp_path / "mirror"
-    folder.mkdir()
-    for split in ("train", "valid", "test"):
-        for language, sentences in (("en", ENGLISH), ("de", GERMAN)):
-            content = "".join(f"{line}\n" for line in sentences).encode()
-            (folder / f"{split}.{language}.gz").write_bytes(gzip.compress(content))
-    return folder
-
-
-@pytest.fixture
-def prepare(
-    mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Prepare:
-    """Runs `rskip prepare tiny-en-de --mirror ...` on the files as they are then; gives status and message.
-
-    Nothing may be left where the output would have been, but for the work that a repetition continues.
-    """
-
-    def parallel(split: str) -> ParallelText:
-        files = {language: f"{split}.{language}.gz" for language in ("en", "de")}
-        sides = {language: Text(file=UpstreamFile(name=name, url="nowhere")) for language, name in files.items()}
-        return ParallelText(name=split, sides=sides, sentences=len(ENGLISH))
-
-    corpus = PublishedCorpus(
-        name="tiny-en-de",
-        source="en",
-        target="de",
-        homepage="nowhere",
-        licence="none",
-        citation="none",
-        defaults=PrepareDefaults(size=10),
-        folder="tiny",
-        splits={split: (parallel(split),) for split in ("train", "valid", "test")},
-    )
-    monkeypatch.setitem(CORPORA, "tiny-en-de", corpus)
-    output = tmp_path / "data-bin/tiny"
-
-    def run(*, unfinished: bool = False) -> tuple[int, str]:
-        status = main(["prepare", "tiny-en-de", "--output", str(output), "--mirror", str(mirror)])
-        assert [path.name for path in output.parent.iterdir()] == (["tiny.partial"] if unfinished else [])
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        *stages, told = captured.err.splitlines()
-        stage = re.compile(r"[a-z ]+: [\d,]+ (?:of [\d,]+ )?pairs|binarise: [\d,]+ pairs, by .+")
-        assert all(map(stage.fullmatch, stages))
-        return status, told
-
-    return run
+from tests.cli.conftest import Refused
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +24,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("multi30k-de-en: https://github.com/multi30k/dataset\n  terms: research ")
 
 
-def test_made_once(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_made_once(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused) -> None:
     output = tmp_path / "numbers"
     arguments = ["prepare", "numbers-en-de", "--pairs", "50", "--bpe-size", "60", "--output", str(output)]
     assert main(arguments) == 0
@@ -92,11 +33,11 @@ def test_made_once(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     )
     assert main(arguments) == 0
     assert capsys.readouterr().out.startswith(f"{output} is up to date (nothing to do): pairs: train 50, ")
-    assert main([*arguments, "--seed", "2"]) == 2
-    assert capsys.readouterr().err == (
+    message = (
         f"rskip prepare: error: {output} was prepared with subwords bpe, size 60, pairs 50, seed 1, not with "
-        "subwords bpe, size 60, pairs 50, seed 2; use --force; or choose another output\n"
+        "subwords bpe, size 60, pairs 50, seed 2; use --force; or choose another output"
     )
+    refused(message, *arguments, "--seed", "2")
 
 
 @pytest.mark.parametrize(
@@ -116,30 +57,11 @@ def test_made_once(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     ],
 )
 def test_mistakes_are_one_line(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["prepare", *arguments]) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith(f"rskip prepare: error: {message}")
-    assert printed.count("\n") == 1
+    refused(f"rskip prepare: error: {message}", "prepare", *arguments)
     assert [path for path in tmp_path.rglob("*") if path.name != "data-bin"] == []
-
-
-def test_bad_input_is_one_line_and_leaves_nothing(stub: Path, prepare: Prepare, mirror: Path) -> None:
-    whole = (mirror / "train.de.gz").read_bytes()
-    for content, expected in (
-        (whole[:-12], "train.en.gz is damaged or truncated after line"),
-        (gzip.compress(b"\n\n\n\n"), "the training text is too small"),
-    ):
-        for language in ("en", "de"):
-            (mirror / f"train.{language}.gz").write_bytes(content)
-        status, message = prepare()
-        assert status == 2 and expected in message
 
 
 def test_shards_and_the_path_for_fairseq(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

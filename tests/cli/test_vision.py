@@ -72,16 +72,6 @@ def tensors(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-def refused(capsys: pytest.CaptureFixture[str], message: str, *arguments: str, status: int = 2) -> None:
-    """The command ends with one line on stderr that has the message in it."""
-    assert main(["vision", *arguments]) == status
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    line = captured.err.splitlines()[-1]
-    assert line.startswith(f"rskip vision {arguments[0]}: error: ") and message in line
-    assert not [each for each in captured.err.splitlines()[:-1] if not each.startswith(("epoch ", "comput"))]
-
-
 def test_a_training_is_evaluated_in_its_own_precision(data, trained, tmp_path, capsys):
     shutil.copytree(trained, tmp_path / "copy")
     run = tmp_path / "copy" / "run.json"
@@ -170,55 +160,53 @@ def test_training_and_evaluation_agree(data, trained, capsys):
     assert capsys.readouterr().out.partition("\n")[0].endswith("cifar10 test, statistics recalibrated")
 
 
-def test_a_probe_changes_nothing(data, trained, tmp_path, capsys):
+def test_a_probe_changes_nothing(data, trained, tmp_path, refused):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(RECIPE.replace("2rskip+ln", "1xskip") + "  warmup_iterations: 2\nprobe: {every: 2}\n")
     assert main(["vision", "train", str(recipe), "--output", str(tmp_path)]) == 0
     assert [each["update"] for each in read_updates(tmp_path / "probe.jsonl")] == [1, 2, 4]
     for name, tensor in tensors(trained).items():
         assert torch.equal(tensors(tmp_path)[name], tensor), name
-    capsys.readouterr()
-    refused(capsys, "--probe-every is 0: expected 1 or more", "train", "--probe-every", "0", "--output", "out")
-    refused(capsys, "--probe-file needs --probe-every N", "train", "--probe-file", "a", "--output", "out")
+    refused("--probe-every is 0: expected 1 or more", "vision", "train", "--probe-every", "0", "--output", "out")
+    refused("--probe-file needs --probe-every N", "vision", "train", "--probe-file", "a", "--output", "out")
 
 
 # mistakes
 
 
-def test_settings_that_no_training_can_have(data, tmp_path, capsys):
+def test_settings_that_no_training_can_have(data, tmp_path, refused):
     output = ("--output", str(tmp_path / "out"))
     nearest = "--depth is 21: expected 6n+2 with basic blocks; the nearest are 20 and 26"
-    refused(capsys, nearest, "train", "--depth", "21", *output)
-    refused(capsys, "no recipe", "train", str(tmp_path / "none.yaml"), *output)
+    refused(nearest, "vision", "train", "--depth", "21", *output)
+    refused("no recipe", "vision", "train", str(tmp_path / "none.yaml"), *output)
     for seed in ("-1", str(2**64)):
-        refused(capsys, f"the seed is {seed}: expected 0 to {2**64 - 1}", "train", *SHORT, "--seed", seed, *output)
+        refused(f"the seed is {seed}: expected 0 to {2**64 - 1}", "vision", "train", *SHORT, "--seed", seed, *output)
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(RECIPE)
     message = "tiny.yaml: train.depth is 9: expected 6n+2 with basic blocks"
-    refused(capsys, message, "train", str(recipe), "--depth", "9", *output)
+    refused(message, "vision", "train", str(recipe), "--depth", "9", *output)
 
 
-def test_out_of_memory(data, trained, monkeypatch, capsys):
+def test_out_of_memory(data, trained, monkeypatch, refused):
     def exhausted(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setattr(PreActResNet, "forward", exhausted)
-    refused(capsys, "not enough memory: give a smaller --batch-size", "evaluate", str(trained))
+    refused("not enough memory: give a smaller --batch-size", "vision", "evaluate", str(trained))
 
 
-def test_models_that_cannot_be_evaluated(data, trained, tmp_path, monkeypatch, capsys):
+def test_models_that_cannot_be_evaluated(data, trained, tmp_path, monkeypatch, refused):
     translator = "transformer_tiny_2rskip_ln.multi30k.en-de"
-    refused(capsys, f"{translator} is a model for translation: expected one for vision", "evaluate", translator)
-    refused(
-        capsys, "holds depth 8, connection 1xskip, not the depth 110, connection 2rskip+ln asked for",
-        "evaluate", str(trained), "--depth", "110", "--connection", "2rskip+ln",
-    )  # fmt: skip
-    refused(capsys, "x.gif: expected a file name that ends in .png or .svg", "evaluate", "none", "--plot", "x.gif")
+    refused(f"{translator} is a model for translation: expected one for vision", "vision", "evaluate", translator)
+    asked = ("--depth", "110", "--connection", "2rskip+ln")
+    other = "holds depth 8, connection 1xskip, not the depth 110, connection 2rskip+ln asked for"
+    refused(other, "vision", "evaluate", trained, *asked)
+    refused("x.gif: expected a file name that ends in .png or .svg", "vision", "evaluate", "none", "--plot", "x.gif")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    refused(capsys, "install the extra plots", "evaluate", str(trained), "--plot", str(tmp_path / "x.svg"))
+    refused("install the extra plots", "vision", "evaluate", str(trained), "--plot", str(tmp_path / "x.svg"))
 
 
-def test_a_rank_ends_with_its_torchrun(data, tmp_path, monkeypatch, capsys):
+def test_a_rank_ends_with_its_torchrun(data, tmp_path, monkeypatch, refused):
     """A torchrun that is killed while its ranks start would leave them waiting for its store."""
     ended = []
 
@@ -229,5 +217,5 @@ def test_a_rank_ends_with_its_torchrun(data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("rskip.cli._looped.process_group", refuse)
     for count in ("1", "2"):
         monkeypatch.setenv("WORLD_SIZE", count)
-        refused(capsys, "no group here", "train", *SHORT, "--output", str(tmp_path / "out"))
+        refused("no group here", "vision", "train", *SHORT, "--output", str(tmp_path / "out"))
         assert len(ended) == int(count) - 1

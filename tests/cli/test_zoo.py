@@ -12,6 +12,7 @@ from rskip.cli.main import main
 from rskip.zoo.model_card import model_card
 from rskip.zoo.registry import read_registry, write_registry
 from study.__main__ import main as study
+from tests.cli.conftest import Refused
 
 RUN = "multi30k_en_de/2rskip_ln"
 RECORDS = Path("study/results/runs", RUN)
@@ -39,14 +40,6 @@ def two_seeds(project: Path) -> Path:
     return project
 
 
-def refused(capsys: pytest.CaptureFixture[str], message: str, *arguments: str) -> None:
-    assert main(["zoo", *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith(f"rskip zoo {arguments[0]}: error: ") and captured.err.count("\n") == 1
-    assert message in captured.err
-
-
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo", "list", "multi30k", "--task", "translation"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -58,11 +51,11 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)[NAME] == json.loads(json.dumps(read_registry()[NAME].to_json()))
 
 
-def test_what_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    refused(capsys, f"did you mean {NAME}", "describe", NAME.replace("en-de", "en-ed"))
-    refused(capsys, "models matches: `rskip zoo list` lists all", "list", "coco")
-    refused(capsys, "task is 'images': expected translation or vision", "list", "--task", "images")
-    refused(capsys, "connection is 'rskp': expected a connection from docs", "list", "--connection", "rskp")
+def test_what_is_not_there_is_one_line(refused: Refused) -> None:
+    refused(f"did you mean {NAME}", "zoo", "describe", NAME.replace("en-de", "en-ed"))
+    refused("models matches: `rskip zoo list` lists all", "zoo", "list", "coco")
+    refused("task is 'images': expected translation or vision", "zoo", "list", "--task", "images")
+    refused("connection is 'rskp': expected a connection from docs", "zoo", "list", "--connection", "rskp")
 
 
 def test_report_brings_entry_card_and_table_up_to_date_with_the_records(
@@ -89,25 +82,25 @@ def test_report_brings_entry_card_and_table_up_to_date_with_the_records(
 
 
 def test_publishing_what_is_not_there_leaves_an_empty_folder_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    refused(capsys, "results/nothing has no run record: first run it with `rskip run RECIPE`", "publish", "nothing")
+    refused("results/nothing has no run record: first run it with `rskip run RECIPE`", "zoo", "publish", "nothing")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_publish_refuses_in_one_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(capsys, "--url is 'ftp://x': expected an https:// address without", "publish", RUN, "--url", "ftp://x")
-    refused(capsys, "--variant is 'De ep': expected a word of lower-case", "publish", RUN, "--variant", "De ep")
+def test_publish_refuses_in_one_line(project: Path, refused: Refused) -> None:
+    refused("--url is 'ftp://x': expected an https:// address without", "zoo", "publish", RUN, "--url", "ftp://x")
+    refused("--variant is 'De ep': expected a word of lower-case", "zoo", "publish", RUN, "--variant", "De ep")
     missing = f"{RECORDS} has no run record of seed 9: first run it with `rskip run RECIPE --seeds 9`"
-    refused(capsys, missing, "publish", RUN, "--seed", "9")
+    refused(missing, "zoo", "publish", RUN, "--seed", "9")
     weights = Path("checkpoints", RUN, "model.safetensors")
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
     restore = f"restore checkpoints/{RUN} and {RECORDS} from version control, or publish the run again, which fails"
     differs = f"{weights} differs from checkpoints.json: {restore} now: runs/{RUN}/1/"
-    refused(capsys, differs, "publish", RUN)
+    refused(differs, "zoo", "publish", RUN)
     Path(RECORDS, "1.json").write_text("{")
-    refused(capsys, f"{RECORDS}/1.json: not valid JSON", "publish", RUN)
+    refused(f"{RECORDS}/1.json: not valid JSON", "zoo", "publish", RUN)
     assert Path("README.md").read_text() == "<!-- rskip zoo: begin models -->\n<!-- rskip zoo: end models -->\n"

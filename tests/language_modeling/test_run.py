@@ -59,17 +59,6 @@ def test_a_run_leaves_a_record_and_a_model(project: Path, prepared: Path, capsys
     assert main(["generate", "--model", "runs/mine/3", "--length", "5"]) == 0
 
 
-def test_a_training_that_was_killed_between_its_last_two_files_is_ended(project: Path) -> None:
-    command = ["run", "mine.yaml", "--gpus", "0", "--seeds", "3"]
-    assert main(command) == 0
-    first = read_record(project / "results/mine/3.json")
-    (project / "results/mine/3.json").unlink()
-    for name in ("training/config.json", "evaluation.json"):
-        (project / "runs/mine/3" / name).unlink()
-    assert main(command) == 0
-    assert read_record(project / "results/mine/3.json").metrics == first.metrics
-
-
 def test_a_run_on_a_corpus_is_published_and_loaded_by_name(
     project: Path, prepared: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,8 +95,6 @@ def test_wrong_settings_are_told(project: Path, capsys: pytest.CaptureFixture[st
     for change, told in (
         ("data=nowhere", "unknown corpus 'nowhere'"),
         ("data=multi30k-en-de", "multi30k-en-de has two languages: expected a text: shakespeare-char"),
-        ("train.contxt=3", "did you mean context"),
-        ("train.connection=nothing", "connection is 'nothing'"),
     ):
         assert main(["run", "mine.yaml", "--gpus", "0", "--set", change]) == 2
         printed = capsys.readouterr().err
