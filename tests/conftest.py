@@ -176,22 +176,13 @@ def make_record() -> Callable[..., Any]:
 
     def make(**changes: Any) -> Record:
         content: dict[str, Any] = {
-            "recipe": "numbers",
-            "kind": "translation",
-            "seed": 1,
-            "config": {"kind": "translation", "corpus": "numbers-en-de", "train": {"lr": 0.005}},
-            "overrides": {},
-            "metrics": {"sacrebleu": 38.0, "chrf": 60.0},
-            "signatures": {"sacrebleu": "nrefs:1|tok:13a"},
-            "curve": [{"epoch": 1, "valid_loss": 4.0}],
-            "training": {"seconds": 600.0, "pieces": 1},
-            "parameters": 1037568,
-            "checkpoint_sha256": "0" * 64,
-            "data": {},
-            "packages": {"torch": "2.0"},
-            "machine": {"cpu": "Zuse Z4", "cores": 2, "threads": 2, "gpu": None},
-            "date": "2026-01-01T00:00:00+00:00",
-        }
+            "recipe": "numbers", "kind": "translation", "seed": 1,
+            "config": {"kind": "translation", "corpus": "numbers-en-de", "train": {"lr": 0.005}}, "overrides": {},
+            "metrics": {"sacrebleu": 38.0, "chrf": 60.0}, "signatures": {"sacrebleu": "nrefs:1|tok:13a"},
+            "curve": [{"epoch": 1, "valid_loss": 4.0}], "training": {"seconds": 600.0, "pieces": 1},
+            "parameters": 1037568, "checkpoint_sha256": "0" * 64, "data": {}, "packages": {"torch": "2.0"},
+            "machine": {"cpu": "Zuse Z4", "cores": 2, "threads": 2, "gpu": None}, "date": "2026-01-01T00:00:00+00:00",
+        }  # fmt: skip
         record = Record(**{**content, **changes})
         return msgspec.structs.replace(record, path=record_path(record.run, record.seed))
 

@@ -377,25 +377,15 @@ def _cuda(counts: Counts) -> dict[str, Any]:
 
     properties = SimpleNamespace(name="emulated", major=9, minor=0, total_memory=80 * 2**30, multi_processor_count=1)
     return {
-        "_lazy_init": nothing,
-        "is_available": lambda: True,
-        "is_initialized": lambda: True,
-        "is_bf16_supported": lambda *_, **__: True,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "set_device": nothing,
-        "get_device_name": lambda *_: properties.name,
+        "_lazy_init": nothing, "is_available": lambda: True, "is_initialized": lambda: True,
+        "is_bf16_supported": lambda *_, **__: True, "device_count": lambda: 1, "current_device": lambda: 0,
+        "set_device": nothing, "get_device_name": lambda *_: properties.name,
         "get_device_properties": lambda *_: properties,
-        "get_device_capability": lambda *_: (properties.major, properties.minor),
-        "synchronize": synchronize,
+        "get_device_capability": lambda *_: (properties.major, properties.minor), "synchronize": synchronize,
         "Event": lambda **_: SimpleNamespace(record=nothing, synchronize=synchronize),
-        "current_stream": lambda *_: SimpleNamespace(synchronize=synchronize),
-        "empty_cache": nothing,
-        "reset_peak_memory_stats": nothing,
-        "max_memory_allocated": lambda *_: 0,
-        "memory_summary": lambda *_, **__: "",
-        "manual_seed": nothing,
-        "manual_seed_all": nothing,
+        "current_stream": lambda *_: SimpleNamespace(synchronize=synchronize), "empty_cache": nothing,
+        "reset_peak_memory_stats": nothing, "max_memory_allocated": lambda *_: 0,
+        "memory_summary": lambda *_, **__: "", "manual_seed": nothing, "manual_seed_all": nothing,
         "get_rng_state": lambda *_: torch.get_rng_state(),
         "set_rng_state": lambda state, *_: torch.set_rng_state(state),
-    }
+    }  # fmt: skip

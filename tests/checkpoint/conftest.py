@@ -41,18 +41,13 @@ def fairseq_state(
         "distributed_training": {"distributed_init_method": "tcp://somehost:12345", "device_id": 0},
         "checkpoint": {"save_dir": "ck", "maximize_best_checkpoint_metric": maximize},
         "task": {
-            "_name": "translation",
-            "data": "mydata",
-            "source_lang": "en",
-            "target_lang": "de",
-            "max_source_positions": 1024,
-            "max_target_positions": 256,
-            "eval_bleu": True,
+            "_name": "translation", "data": "mydata", "source_lang": "en", "target_lang": "de",
+            "max_source_positions": 1024, "max_target_positions": 256, "eval_bleu": True,
         },
         "criterion": {"_name": "cross_entropy", "sentence_avg": False},
         "optimizer": {"_name": "adam", "adam_betas": [0.9, 0.98]},
         "bpe": None,
-    }
+    }  # fmt: skip
     flat = {name: value for group in groups.values() if isinstance(group, dict) for name, value in group.items()}
     flat |= {"criterion": "cross_entropy", "optimizer": "adam", "encoder_embed_path": None, "bpe": None}
     flat |= {

@@ -29,16 +29,11 @@ CONFIG = {
     "source_lang": "en",
     "target_lang": "de",
     "model": {
-        "encoder_embed_dim": 4,
-        "dropout": 0.1,
-        "activation_fn": "relu",
-        "connection": "2rskip+ln",
-        "adaptive_softmax_cutoff": [2, 3],
-        "my_plugin_flag": 3,
-        "max_source_positions": 1024,
+        "encoder_embed_dim": 4, "dropout": 0.1, "activation_fn": "relu", "connection": "2rskip+ln",
+        "adaptive_softmax_cutoff": [2, 3], "my_plugin_flag": 3, "max_source_positions": 1024,
         "max_target_positions": 256,
     },
-}
+}  # fmt: skip
 
 
 def same_tensors(one, other) -> bool:

@@ -107,15 +107,10 @@ def test_each_stack_folds_by_itself():
 
 
 REFUSED = {
-    "2rskip+ln": "norm₂(x + norm₁(x + f))",
-    "sas": "αx + βf",
-    "highway": "(1-T)",
-    "prenorm+rms": "x + F(norm(x))",
-    "hyper": "R_jk",
-    "b2t": "the layer's input",
-    "normformer": "scales each head",
+    "2rskip+ln": "norm₂(x + norm₁(x + f))", "sas": "αx + βf", "highway": "(1-T)", "prenorm+rms": "x + F(norm(x))",
+    "hyper": "R_jk", "b2t": "the layer's input", "normformer": "scales each head",
     "hybridnorm": "queries, keys and values",
-}
+}  # fmt: skip
 
 
 def test_other_functions_are_refused_with_the_reason():

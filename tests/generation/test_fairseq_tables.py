@@ -86,19 +86,12 @@ def fairseq_search(tables, source, options, prefix):
 
 
 SETTINGS = [
-    {},
-    {"beam": 1, "nbest": 1},
-    {"beam": 5, "nbest": 5, "min_length": 0},
-    *({"length_penalty": each} for each in (0, 1.6, -0.5)),
-    {"min_length": 4},
-    {"max_length_b": 1},
-    {"max_length_a": 0.7, "max_length_b": 1},
-    *({"unknown_penalty": each} for each in (1.5, -1.5)),
-    *({"temperature": each} for each in (0.4, 2.5)),
-    {"no_repeat_ngram": 2},
-    {"no_repeat_ngram": 3, "min_length": 7},
+    {}, {"beam": 1, "nbest": 1}, {"beam": 5, "nbest": 5, "min_length": 0},
+    *({"length_penalty": each} for each in (0, 1.6, -0.5)), {"min_length": 4}, {"max_length_b": 1},
+    {"max_length_a": 0.7, "max_length_b": 1}, *({"unknown_penalty": each} for each in (1.5, -1.5)),
+    *({"temperature": each} for each in (0.4, 2.5)), {"no_repeat_ngram": 2}, {"no_repeat_ngram": 3, "min_length": 7},
     {"beam": 3, "nbest": 3, "unknown_penalty": 0.5, "temperature": 1.5, "length_penalty": 0.6, "no_repeat_ngram": 2},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("forced", [False, True], ids=["free", "prefix"])

@@ -15,17 +15,9 @@ from rskip.language_modeling.training import train
 
 TEXT = "the cat sat\non the mat\n\n\tthe dog ran\r\nto the cat; it sat.\n" * 12
 SETTINGS: dict[str, Any] = {
-    "connection": "2rskip+ln",
-    "layers": 2,
-    "heads": 2,
-    "features": 16,
-    "context": 8,
-    "batch_size": 4,
-    "iterations": 11,
-    "warmup_iterations": 2,
-    "evaluate_every": 6,
-    "save_every": 4,
-}
+    "connection": "2rskip+ln", "layers": 2, "heads": 2, "features": 16, "context": 8, "batch_size": 4,
+    "iterations": 11, "warmup_iterations": 2, "evaluate_every": 6, "save_every": 4,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

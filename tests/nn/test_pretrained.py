@@ -20,21 +20,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated and will be remo
 TOKENS = torch.randint(3, 61, (2, 7), generator=torch.Generator().manual_seed(0))
 SPECS = ("2rskip+ln", "mhc", "attnres")  # one tensor of x's shape, one of streams, and several
 SIZES = {
-    "vocab_size": 61,
-    "hidden_size": 24,
-    "intermediate_size": 40,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": None,
-    "is_decoder": True,
-    "attn_pdrop": 0,
-    "embd_pdrop": 0,
-    "resid_pdrop": 0,
-    "hidden_dropout_prob": 0,
-    "attention_probs_dropout_prob": 0,
-}
+    "vocab_size": 61, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 2,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None, "is_decoder": True, "attn_pdrop": 0, "embd_pdrop": 0,
+    "resid_pdrop": 0, "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0,
+}  # fmt: skip
 
 
 def build(module: str, **settings: Any) -> Any:

@@ -67,14 +67,9 @@ def test_activations():
     x = torch.linspace(-3, 3, 50, dtype=torch.float64)
     tanh_gelu = x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     expected = {
-        "relu": x.clamp(min=0),
-        "gelu": x / 2 * (1 + torch.erf(x / math.sqrt(2))),
-        "gelu_accurate": tanh_gelu,
-        "gelu_fast": tanh_gelu,
-        "tanh": torch.tanh(x),
-        "linear": x,
-        "swish": x / (1 + torch.exp(-x)),
-    }
+        "relu": x.clamp(min=0), "gelu": x / 2 * (1 + torch.erf(x / math.sqrt(2))), "gelu_accurate": tanh_gelu,
+        "gelu_fast": tanh_gelu, "tanh": torch.tanh(x), "linear": x, "swish": x / (1 + torch.exp(-x)),
+    }  # fmt: skip
     assert expected.keys() == ACTIVATIONS.keys()
     for name, y in expected.items():
         torch.testing.assert_close(ACTIVATIONS[name](x), y)

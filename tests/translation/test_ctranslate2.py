@@ -25,18 +25,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "as Marian": {"output_bias": True, "start": "begin", "activation_fn": "swish"},
     "bart-like": {
-        "layernorm_embedding": True,
-        "no_scale_embedding": True,
-        "encoder_learned_pos": True,
-        "decoder_learned_pos": True,
-        "activation_fn": "gelu",
-        "max_source_positions": 40,
-        "max_target_positions": 120,
+        "layernorm_embedding": True, "no_scale_embedding": True, "encoder_learned_pos": True,
+        "decoder_learned_pos": True, "activation_fn": "gelu", "max_source_positions": 40, "max_target_positions": 120,
     },
     "tanh-gelu": {"activation_fn": "gelu_accurate", "encoder_connection": "2xskip+ln", "decoder_layers": 1},
     "swish": {"activation_fn": "swish", "encoder_embed_dim": 48, "encoder_layers": 3},
     "no-positions": {"activation_fn": "tanh", "no_token_positional_embeddings": True, "decoder_attention_heads": 2},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

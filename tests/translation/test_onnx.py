@@ -66,30 +66,17 @@ def assert_alike(ours: list[Translation], theirs: list[Translation]) -> None:
 VARIANTS: dict[str, dict[str, Any]] = {
     "postnorm": {"encoder_connection": "sas", "decoder_connection": "wskip+rms"},
     "inner-norms": {
-        "encoder_connection": "normformer",
-        "decoder_connection": "hybridnorm",
-        "value_residual": "learned",
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "output_bias": True,
-        "start": "begin",
-        "decoder_embed_dim": 24,
-        "decoder_attention_heads": 3,
-        "activation_fn": "gelu_accurate",
-        "no_token_positional_embeddings": True,
+        "encoder_connection": "normformer", "decoder_connection": "hybridnorm", "value_residual": "learned",
+        "encoder_layers": 2, "decoder_layers": 2, "output_bias": True, "start": "begin", "decoder_embed_dim": 24,
+        "decoder_attention_heads": 3, "activation_fn": "gelu_accurate", "no_token_positional_embeddings": True,
     },
     "prenorm": {
-        "encoder_connection": "hyper:streams=2",
-        "decoder_connection": "sas:host=prenorm,gamma=free",
-        "encoder_learned_pos": True,
-        "decoder_learned_pos": True,
-        "max_source_positions": 10,
-        "max_target_positions": 7,
-        "share_decoder_input_output_embed": True,
-        "layernorm_embedding": True,
+        "encoder_connection": "hyper:streams=2", "decoder_connection": "sas:host=prenorm,gamma=free",
+        "encoder_learned_pos": True, "decoder_learned_pos": True, "max_source_positions": 10,
+        "max_target_positions": 7, "share_decoder_input_output_embed": True, "layernorm_embedding": True,
         "no_scale_embedding": True,
     },
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -25,14 +25,8 @@ CONTENT: dict[str, Any] = {
     "dtype": "float32",
     "figures": [
         {
-            "dataset": "cifar10",
-            "split": "test",
-            "metric": "error",
-            "value": 8.5,
-            "spread": 0.5,
-            "seeds": [1, 2],
-            "signature": None,
-            "of": "run",
+            "dataset": "cifar10", "split": "test", "metric": "error", "value": 8.5, "spread": 0.5, "seeds": [1, 2],
+            "signature": None, "of": "run",
         }
     ],
     "recipe": "cifar10_preact20/sas",
@@ -44,7 +38,7 @@ CONTENT: dict[str, Any] = {
     "licence": "MIT",
     "data_terms": "no licence stated",
     "paper": {"title": "T", "authors": "A", "url": "https://example.org", "part": None},
-}
+}  # fmt: skip
 PATHS = "expected a path within the folder: model.safetensors, or one that ends in .json, .txt, .bpe or .model"
 # the key that is changed, to what (`...`: it is left out), and what is said of it
 WRONG: list[tuple[tuple[str | int, ...], Any, str]] = [

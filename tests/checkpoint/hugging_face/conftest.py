@@ -91,20 +91,11 @@ def write_marian(
     (folder / "tokenizer_config.json").write_text(json.dumps(about))
     sizes = both(ffn_dim=24, attention_heads=2, layers=2)
     settings = {
-        **sizes,
-        "vocab_size": len(vocabularies[0]),
-        "decoder_vocab_size": len(vocabularies[-1]),
-        "d_model": 16,
-        "max_position_embeddings": 64,
-        "activation_function": "swish",
-        "scale_embedding": True,
-        "share_encoder_decoder_embeddings": not separate,
-        "pad_token_id": vocabularies[0]["<pad>"],
-        "decoder_start_token_id": vocabularies[-1]["<pad>"],
-        "eos_token_id": 0,
-        "forced_eos_token_id": 0,
-        **config,
-    }
+        **sizes, "vocab_size": len(vocabularies[0]), "decoder_vocab_size": len(vocabularies[-1]), "d_model": 16,
+        "max_position_embeddings": 64, "activation_function": "swish", "scale_embedding": True,
+        "share_encoder_decoder_embeddings": not separate, "pad_token_id": vocabularies[0]["<pad>"],
+        "decoder_start_token_id": vocabularies[-1]["<pad>"], "eos_token_id": 0, "forced_eos_token_id": 0, **config,
+    }  # fmt: skip
     model = random_model(transformers.MarianConfig(**settings))
     model.to(dtype).save_pretrained(folder, **(save or {}))
     return folder

@@ -91,17 +91,9 @@ def odd_lines() -> list[str]:
     generator = random.Random(11)
     words = ["the", "dog", "runs", "Hund", "über", "unknownword", "don't", "house."]
     lines = [
-        "",
-        " ",
-        ">>fra<<",
-        ">>fra<< the dog",
-        ">>xyz<< the dog",
-        ">>fra<<the dog >>deu<<",
-        " >>fra<< dog",
-        "><<<",
-        ">><<",
-        ">> a b << c",
-    ]
+        "", " ", ">>fra<<", ">>fra<< the dog", ">>xyz<< the dog", ">>fra<<the dog >>deu<<", " >>fra<< dog", "><<<",
+        ">><<", ">> a b << c",
+    ]  # fmt: skip
     while len(lines) < 200:
         parts = generator.choices([*words, *ODD], k=generator.randint(1, 12))
         lines.append(generator.choice([" ", ""]).join(parts))
