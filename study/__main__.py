@@ -2,7 +2,6 @@
 
     python -m study                         updates all files that are out of date
     python -m study --check                 changes nothing; exit status 1 if a file is out of date
-    python -m study --html results.html     writes tables, figures and claims as one page
     python -m study field/6x6               prints a table like `rskip report`, with the costs of connections
 
 It writes study/results/README.md, docs/claims.md, the tables in README.md and docs/, and the figures.
@@ -36,7 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("tables", nargs="*", metavar="NAME", help="print this table")
     parser.add_argument("--format", choices=get_args(Format), default="text", help="output format (default: text)")
     parser.add_argument("--check", action="store_true", help="change nothing, and list files that are out of date")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write one page of all results")
     args = parser.parse_args(arguments)
     try:
         return _run(args, Path())
@@ -46,14 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace, root: Path) -> int:
-    if sum(map(bool, (args.tables, args.check, args.html))) > 1:
-        raise ValueError("NAME, --check and --html exclude each other: give only one of them")
-    if args.html:
-        from study.page import write_page
-
-        write_page(root, args.html)
-        print(f"{args.html}: written")
-        return 0
+    if args.tables and args.check:
+        raise ValueError("NAME and --check exclude each other: give only one of them")
     costs = read_costs(root)
     results = read_results(root, further=costs)
     for name in args.tables:

@@ -257,7 +257,7 @@ A verdict is **agrees**, **disagrees**, **not detected** (three seeds or more, a
 Both papers show gradients of trained models, so a verdict at initialisation does not contradict them. It is from one
 seed with "raw" shortcuts; [gradients.md](gradients.md#at-initialisation) has five seeds, and "activated" ones.
 
-A claim that was tested in several settings has several lines, which the counts count. `python -m study --html FILE`
+A claim that was tested in several settings has several lines, which the counts count. `study/claims.yaml`
 also has the command of each claim.
 
 `make study` writes this page from `study/claims.yaml`, measurements and run records; do not edit it by hand."""

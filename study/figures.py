@@ -7,11 +7,10 @@ of matplotlib; it therefore contains a checksum of its data.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from rskip.analysis.charts import Chart, View
 from rskip.analysis.measurement import Measurement, joined, learning_curves, read_measurement
@@ -23,7 +22,7 @@ from rskip.records import read_record
 from rskip.settings.check import convert
 from rskip.settings.errors import errors_about
 from rskip.settings.text import read_yaml
-from study.grid_drawing import chart_of, draw_chart, grid_measurement, grid_sources
+from study.grid_drawing import chart_of, draw_chart, grid_measurement
 from study.lm_field import read_fields
 
 FIGURES, LIST = Path("docs", "figures"), Path("study", "figures.yaml")
@@ -47,15 +46,11 @@ class FigureFiles:
     """The two files of a figure, with their expected content.
 
     :param stem: the path of both files, without .csv and .svg.
-    :param sources: the files that it is made from, relative to the project's folder.
-    :param conditions: conditions of its measurement; empty for records.
     """
 
     stem: Path
     title: str
     chart: Chart
-    sources: tuple[str, ...] = ()
-    conditions: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def csv(self) -> str:
@@ -101,18 +96,13 @@ def figures(root: Path, results: Results) -> list[FigureFiles]:
             if comparison is None or not comparison.measurement().rows:
                 continue
             measurement = comparison.measurement()
-            paths = [record.path for family in comparison.families.values() for record in family.records]
         elif figure.grid:
-            paths = grid_sources(results.grids, figure.grid)
             measurement = grid_measurement(results.grids, figure.grid)
         else:
-            paths = _source_paths(root, figure)
-            measurement = _read_sources(root, paths)
+            measurement = _read_sources(root, _source_paths(root, figure))
         with errors_about(f"{LIST}: {name}"):
             chart = chart_of(measurement, figure)
-        sources = tuple(str(path.relative_to(root)) for path in paths)
-        stem, conditions = root / FIGURES / name, measurement.conditions
-        made.append(FigureFiles(stem=stem, title=figure.title, chart=chart, sources=sources, conditions=conditions))
+        made.append(FigureFiles(stem=root / FIGURES / name, title=figure.title, chart=chart))
     return made
 
 

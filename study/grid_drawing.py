@@ -5,13 +5,10 @@ A grid's figure shows one point per seed and the connection's cost, or a map of 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from html import escape
 from itertools import groupby, product
 from pathlib import Path
 from statistics import fmean
-from tempfile import TemporaryDirectory
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +16,7 @@ import numpy as np
 
 from rskip.analysis import figures
 from rskip.analysis.charts import Chart, Row, View, chart, choose_kind, chosen
-from rskip.analysis.figures import COLOUR_MAP, COLOURS, MARKERS, STYLE, Drawn, label_decades, named, spans_decade, word
+from rskip.analysis.figures import COLOUR_MAP, COLOURS, MARKERS, label_decades, spans_decade, word
 from rskip.analysis.measurement import Measurement, Value
 from rskip.analysis.registry import Kind
 from rskip.experiments.grids import Grids, ranked_by
@@ -35,8 +32,6 @@ _APART = 0.03  # distance between marks of diverged seeds, as a part of the pane
 _NARROW = 14  # characters of a line below a narrow panel
 _DARK = 0.5  # a cell's text is white up to this part of the colour scale
 _KINDS: dict[str, tuple[Kind, ...]] = {"grid": ("dots", "cells"), "times": ("times",)}  # the default first
-_TEXT = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}  # text as text, not as outlines
-_REACH = 3.0  # distance from a value, in points, within which a pointer finds it
 
 
 def chart_of(measurement: Measurement, view: View) -> Chart:
@@ -59,7 +54,7 @@ def chart_of(measurement: Measurement, view: View) -> Chart:
     return Chart(kind, rows, "value", "model", ("quantity",), (), marker="setting")
 
 
-def draw_chart(shown: Chart, path: Path, **options: Any) -> tuple[Figure, list[Drawn]]:
+def draw_chart(shown: Chart, path: Path, **options: Any) -> None:
     """`rskip.analysis.figures.draw_chart`, also for grids and training times."""
     models, quantities = (len(_in_order(shown.rows, key)) for key in ("model", "quantity"))
     drawings = {
@@ -67,48 +62,7 @@ def draw_chart(shown: Chart, path: Path, **options: Any) -> tuple[Figure, list[D
         "cells": ((_CELL * models + _AROUND) * quantities, _draw_grid_cells),
         "times": (_OF_TIMES, _draw_times),
     }
-    return figures.draw_chart(shown, path, other=drawings.get(shown.kind), **options)
-
-
-def svg_with_values(shown: Chart) -> str:
-    """The chart as an SVG element in which every point or cell has a target with its value.
-
-    A target is an invisible `<rect class="value" data-says="...">` on top of the figure from `draw_chart`. Text stays
-    text, and groups have no ids, so several charts can be in one page.
-    """
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "chart.svg")
-        figure, values = draw_chart(shown, path, style=STYLE | _TEXT)
-        svg = path.read_text(encoding="utf-8")
-    svg = re.sub('(?<=<g) id="[^"]*"|<metadata>.*?</metadata>\n', "", svg, flags=re.DOTALL)
-    width, height = (72 * inches for inches in figure.get_size_inches())
-    to_figure = figure.transFigure.inverted()
-    targets = []
-    for axes, row, (left, bottom, right, top) in values:
-        corners = to_figure.transform(axes.transData.transform([(left, bottom), (right, top)]))
-        (left, bottom), (right, top) = ((width * x, height * (1 - y)) for x, y in corners)
-        if shown.colour:
-            x, y, wide, high = left, top, right - left, bottom - top
-        else:
-            x, y, wide, high = left - _REACH, top - _REACH, 2 * _REACH, 2 * _REACH
-        box = f'x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}"'
-        targets.append(f'<rect class="value" {box} data-says="{escape(_says(shown, row), quote=True)}"/>')
-    element = svg[svg.index("<svg") : svg.rindex("</svg>")]
-    return "\n".join([element, '<g fill="none" pointer-events="all">', *targets, "</g>", "</svg>"])
-
-
-def _says(shown: Chart, row: Row) -> str:
-    """The words for a value and its position."""
-    keys = dict.fromkeys((shown.line, *shown.columns, *shown.panels, shown.marker, "seed"))
-    names = [named(key, row[key]) for key in keys if key and row.get(key) not in (None, "")]
-    places = {key: row[key] for key in (shown.x, shown.y) if key != "value"}
-    said = [
-        str(place) if isinstance(place, str) else f"{word(key).removesuffix('s')} {place:g}"
-        for key, place in places.items()
-    ]
-    value = row[shown.colour or "value"]
-    absent = "diverged" if row.get("diverged", True) else "no record"
-    return f"{', '.join([*names, *said])}: {absent if value is None else f'{value:.4g}'}"
+    figures.draw_chart(shown, path, other=drawings.get(shown.kind), **options)
 
 
 def grid_measurement(grids: Grids, name: str) -> Measurement:
@@ -131,12 +85,7 @@ def grid_measurement(grids: Grids, name: str) -> Measurement:
     return Measurement(analysis="grid", conditions={}, rows=[dict(zip(keys, row, strict=True)) for row in rows])
 
 
-def grid_sources(grids: Grids, name: str) -> list[Path]:
-    """The paths of the records of a grid."""
-    return [record.path for line in grids.lines(name) for cell in line for record in cell.ran]
-
-
-def _draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
+def _draw_dots(figure: Figure, shown: Chart) -> None:
     """One panel per quantity, one line per model, one point per seed; × at the edge marks a diverged seed."""
     from matplotlib.lines import Line2D
 
@@ -150,15 +99,12 @@ def _draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
     widths = [3.0] + [1.0] * (len(quantities) - 1)
     panels = figure.subplots(1, len(quantities), squeeze=False, sharey=True, width_ratios=widths)[0]
     styles[""] = {"color": "0.3", "marker": "|", "linestyle": ""}  # a cost
-    drawn: list[Drawn] = []
     for axes, quantity in zip(panels, quantities, strict=True):
         rows = [row for row in shown.rows if row["quantity"] == quantity]
         values = [row["value"] for row in rows if row["value"] is not None]
         for row in rows:
             if row["value"] is not None:
-                x, y = row["value"], models.index(row["model"])
-                axes.plot(x, y, alpha=0.8, **styles[row["setting"]])
-                drawn.append((axes, row, (x, y, x, y)))
+                axes.plot(row["value"], models.index(row["model"]), alpha=0.8, **styles[row["setting"]])
         if values and spans_decade(values):
             axes.set_xscale("log")
             label_decades(axes.xaxis, values)
@@ -166,11 +112,8 @@ def _draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
         axes.tick_params(left=axes is panels[0])
         for model, group in groupby(rows, key=lambda row: row["model"]):
             for count, row in enumerate(filter(_diverged, group)):
-                at, y = 1.0 - _APART * count, models.index(model)
                 style = {**styles[row["setting"]], "marker": "x", "transform": axes.get_yaxis_transform()}
-                axes.plot(at, y, clip_on=False, **style)
-                x = axes.transData.inverted().transform(axes.transAxes.transform((at, 0.0)))[0]
-                drawn.append((axes, row, (x, y, x, y)))
+                axes.plot(1.0 - _APART * count, models.index(model), clip_on=False, **style)
     panels[0].set_yticks(range(len(models)), models)
     panels[0].set_ylim(len(models) - 0.5, -0.5)
     handles = [Line2D([], [], label=name, **styles[name]) for name in settings]
@@ -178,13 +121,11 @@ def _draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
         handles.append(Line2D([], [], label="diverged", color="0.3", linestyle="", marker="x"))
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
-    return drawn
 
 
-def _draw_grid_cells(figure: Figure, shown: Chart) -> list[Drawn]:
+def _draw_grid_cells(figure: Figure, shown: Chart) -> None:
     """A map of models × settings for each quantity. A cell contains its mean, or says that its seeds diverged."""
     quantities, models, settings = (_in_order(shown.rows, key) for key in ("quantity", "model", "setting"))
-    drawn: list[Drawn] = []
     for axes, quantity in zip(figure.subplots(len(quantities), 1, squeeze=False)[:, 0], quantities, strict=True):
         cells = np.full((len(models), len(settings)), np.nan)
         rows = [row for row in shown.rows if row["quantity"] == quantity]
@@ -199,22 +140,19 @@ def _draw_grid_cells(figure: Figure, shown: Chart) -> list[Drawn]:
                 said.append("diverged" if row["diverged"] == 1 and not said else f"{row['diverged']} diverged")
             dark = row["seeds"] and image.norm(row["value"]) < _DARK
             axes.text(x, y, "\n".join(said), ha="center", va="center", color="white" if dark else "black", fontsize=7)
-            drawn.append((axes, row, (x - 0.5, y + 0.5, x + 0.5, y - 0.5)))
         axes.grid(False)
         axes.set_xticks(range(len(settings)), settings)
         axes.set_yticks(range(len(models)), models)
         figure.colorbar(image, ax=axes, label=word(quantity), pad=0.01, aspect=12)
-    return drawn
 
 
-def _draw_times(figure: Figure, shown: Chart) -> list[Drawn]:
+def _draw_times(figure: Figure, shown: Chart) -> None:
     """A point with its interval per model. Those that no other one beats in both time and value are named.
 
     The models of the first group are joined by a line.
     """
     axes = figure.subplots()
     groups = _in_order(shown.rows, "group")
-    drawn: list[Drawn] = []
     for at, group in enumerate(groups):
         rows = sorted((row for row in shown.rows if row["group"] == group), key=lambda row: row["time"])
         colour = COLOURS[at % len(COLOURS)]
@@ -224,12 +162,10 @@ def _draw_times(figure: Figure, shown: Chart) -> list[Drawn]:
         for row in rows:
             if row["lower"] is not None:
                 axes.plot([row["time"]] * 2, [row["lower"], row["upper"]], color=colour, linewidth=0.7, alpha=0.6)
-            drawn.append((axes, row, (row["time"], row["value"]) * 2))
     axes.set_xlabel(word("time_of_training"))
     axes.set_ylabel(fill(word(shown.rows[0]["quantity"]), 2 * _NARROW))
     figure.legend(loc="outside lower center", ncols=len(groups))
     _name_points(figure, axes, shown.rows)
-    return drawn
 
 
 def _name_points(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:

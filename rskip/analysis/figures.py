@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from statistics import fmean
@@ -109,8 +109,7 @@ _TOGETHER = {  # labels for quantities that share a panel
 }
 _LINEAR = _BOUNDED | {"similarity", "stream_similarity", "train_error", "test_error"}
 
-Drawn = tuple["Axes", Row, tuple[float, float, float, float]]  # a value, and its box: left, bottom, right, top
-Draw = Callable[["Figure", Chart], list[Drawn]]
+Draw = Callable[["Figure", Chart], None]
 
 
 def draw(measurement: Measurement, path: str | Path, view: View = View()) -> None:  # noqa: B008  (frozen)
@@ -128,25 +127,24 @@ def draw_chart(
     *,
     title: str = "",
     description: str = "",
-    style: Mapping[str, Any] = STYLE,
     other: tuple[float, Draw] | None = None,
-) -> tuple[Figure, list[Drawn]]:
+) -> None:
     """Draws a chart. The same chart and version of matplotlib give the same bytes.
 
     :param description: text to store in the file.
     :param other: the height in inches and the function of a figure that is not made of lines or heat maps.
-    :returns: the figure, and where each value is in it.
     """
     check_plot(path)
     places = [] if other else _panels(shown)
     height = other[0] if other else (1.9 if len(places) > 1 else 2.4) * len(places) + 0.5
     options: dict[str, Any] = {"figsize": (WIDTH, height), "layout": "constrained"}
-    with plot_file(path, style=style, description=description, few_colours=True, **options) as figure:
+    with plot_file(path, style=STYLE, description=description, few_colours=True, **options) as figure:
         if title:
             figure.suptitle(title, x=0.01, ha="left", weight="bold", wrap=True)
         if other:
-            return figure, other[1](figure, shown)
-        return figure, (_draw_cells if shown.colour else _draw_lines)(figure, shown, places)
+            other[1](figure, shown)
+        else:
+            (_draw_cells if shown.colour else _draw_lines)(figure, shown, places)
 
 
 Panel = list[Row]
@@ -167,7 +165,7 @@ def _panels(shown: Chart) -> list[list[Panel]]:
     return grid
 
 
-def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[Drawn]:
+def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     by_stage = shown.columns == ("stage",)
@@ -195,8 +193,6 @@ def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
             axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=3))
             _label_panel(axes, shown, grid, number, panel)
     _draw_legends(figure, styles, marked, rows=len(grid))
-    drawn = zip(axes_grid.flat, (panel for panels in grid for panel in panels), strict=True)
-    return [(axes, row, (row[shown.x], row[shown.y]) * 2) for axes, panel in drawn for row in panel]
 
 
 def _draw_legends(figure: Figure, styles: dict[Any, dict[str, Any]], marked: Sequence[Any], *, rows: int) -> None:
@@ -281,7 +277,7 @@ def _label_panel(axes: Axes, shown: Chart, grid: list[list[Panel]], number: int,
         axes.set_ylabel("\n".join(what))
 
 
-def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[Drawn]:
+def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
     """Heat maps. The panels of a quantity share a colour scale, which is logarithmic if values span over a decade."""
     import numpy as np
     from matplotlib.colors import LogNorm, Normalize, PowerNorm
@@ -289,7 +285,6 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
 
     axes_grid = figure.subplots(len(grid), len(grid[0]), squeeze=False, sharex="col", sharey="row")
     is_histogram = shown.kind == "histogram"
-    drawn_values: list[Drawn] = []
     for number, (axes_row, panels) in enumerate(zip(axes_grid, grid, strict=True)):
         quantity = next(panel for panel in panels if panel)[0]["quantity"]
         rows = [row for row in shown.rows if is_histogram or row["quantity"] == quantity]
@@ -309,9 +304,7 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
             x_edges, y_edges = _edges(x), np.linspace(0, 1, len(y) + 1) if is_histogram else _edges(y)
             cells = np.full((len(y), len(x)), np.nan)
             for row in panel:
-                at, up = x.index(row[shown.x]), y.index(row[shown.y])
-                cells[up, at] = row[shown.colour]
-                drawn_values.append((axes, row, (x_edges[at], y_edges[up], x_edges[at + 1], y_edges[up + 1])))
+                cells[y.index(row[shown.y]), x.index(row[shown.x])] = row[shown.colour]
             axes.set_facecolor("0.75")  # cells without a value
             colours = "Blues" if is_histogram else COLOUR_MAP
             drawn = axes.pcolormesh(x_edges, y_edges, cells, norm=norm, rasterized=True, cmap=colours)
@@ -325,7 +318,6 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
         scale = figure.colorbar(drawn, ax=list(axes_row), label=label, pad=0.01, aspect=12)
         if isinstance(norm, LogNorm):
             label_decades(scale.ax.yaxis, values)
-    return drawn_values
 
 
 def _edges(places: Sequence[float]) -> list[float]:

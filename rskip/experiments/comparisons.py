@@ -157,7 +157,6 @@ class Comparisons:
             lines[at] = replace(line, baseline=baseline)
         lines = compare_lines(lines)
         cells = _cells(lines)
-        ours = next(at for at, heading in enumerate(cells) if heading.startswith("our"))
         shown = {at: list(cells).index("difference") for at, line in enumerate(lines) if line.shown}
         return ComparisonTable(
             name=name,
@@ -166,9 +165,7 @@ class Comparisons:
             headings=list(cells),
             rows=list(zip(*cells.values(), strict=True)),
             words=len(cells.keys() & {"variant", "baseline", "measure"}),
-            descriptions=[line.recipe.own.description for line in lines],
             bold=shown.items(),
-            records={(at, ours): line.records for at, line in enumerate(lines) if line.records},
             remark=" ".join(dict.fromkeys(line.recipe.own.note for line in lines if line.recipe.own.note)),
             notes=[*_notes(lines), *([] if title else _paper_tables(lines))],
             legend=legend(lines),

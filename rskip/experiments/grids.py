@@ -136,7 +136,6 @@ class Grids:
             headings=kept,
             rows=[list(row) for row in zip(*(columns[heading] for heading in kept), strict=True)],
             bold=bold,
-            records={(at, kept.index(c.setting)): c.ran for at, line in enumerate(ordered) for c in line if c.ran},
             notes=[*notes, *seeds_needed(cells)],
             legend=explained,
             commands=_commands([cell for line in lines for cell in line]),

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -15,7 +15,6 @@ import msgspec
 
 from rskip.files.whole import atomic_file
 from rskip.machine.terminal import columns
-from rskip.records.record import Record
 
 Format = Literal["text", "markdown", "csv", "latex"]
 Place = tuple[int, int]  # row and column of a cell
@@ -54,12 +53,10 @@ def markdown_text(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table, for all text formats and for the page of results.
+    """A table, for all text formats.
 
     :param words: number of left columns with text; the others have numbers.
-    :param descriptions: descriptions of the rows, for the page.
     :param bold: cells in bold.
-    :param records: the run records of a cell.
     :param remark: sentences above the table.
     :param notes: sentences below the table, about its content; `legend`: those that explain all tables of its kind.
     :param commands: commands that make the missing run records.
@@ -71,9 +68,7 @@ class Table:
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: int = 1
-    descriptions: Sequence[str] = ()
     bold: Collection[Place] = ()
-    records: Mapping[Place, Sequence[Record]] = field(default_factory=dict)
     remark: str = ""
     notes: Sequence[str] = ()
     legend: Sequence[str] = ()
