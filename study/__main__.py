@@ -47,12 +47,13 @@ def _run(args: argparse.Namespace, root: Path) -> int:
     if args.tables and args.check:
         raise ValueError("NAME and --check exclude each other: give only one of them")
     costs = read_costs(root)
-    results = read_results(root, further=costs)
+    results = read_results(root)
     for name in args.tables:
-        print((costs if name in costs.tables else results).table(name).render(args.format), end="")
+        table = costs.table(name) if name in costs.tables else costs.added(results.table(name), results.grids.get(name))
+        print(table.render(args.format), end="")
     if args.tables:
         return 0
-    texts, made = outdated_texts(root, results, costs), figures(root, results)
+    texts, made = outdated_texts(root, results, costs), figures(root, results, costs)
     models = outdated_models(results.records)
     if args.check:
         of_models = [f"{entry.name} in {FILE_NAME}" for entry in models]

@@ -24,7 +24,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from rskip.experiments.comparisons import Comparisons, ComparisonTable, Line, probability_text
+from rskip.experiments.comparisons import ComparisonTable, Line, probability_text
+from rskip.experiments.results import Results
 from rskip.records.tables import markdown_table, markdown_text
 from rskip.settings.check import convert
 from rskip.settings.text import read_yaml
@@ -172,7 +173,7 @@ def _sentences(*parts: str) -> str:
     return ". ".join((first, *(part[0].upper() + part[1:] for part in others)))
 
 
-def judge_claims(root: Path, tables: Comparisons) -> list[tuple[Paper, list[Judged]]]:
+def judge_claims(root: Path, tables: Results) -> list[tuple[Paper, list[Judged]]]:
     """The claims of each paper in study/claims.yaml, with verdicts; empty without the file."""
     if not (root / FILE).is_file():
         return []
@@ -263,7 +264,7 @@ also has the command of each claim.
 `make study` writes this page from `study/claims.yaml`, measurements and run records; do not edit it by hand."""
 
 
-def _judge(claim: Claim, root: Path, tables: Comparisons, costs: Mapping[str, str]) -> Judged:
+def _judge(claim: Claim, root: Path, tables: Results, costs: Mapping[str, str]) -> Judged:
     seeds = [claim.checks] if not claim.seeds else [_of_file(claim.checks, file) for file in claim.seeds]
     figures = [[(each, _figure(each, root)) for each in checks] for checks in seeds]
     said = [[each.says.format(value) for each, value in of_seed] for of_seed in figures]
@@ -287,12 +288,12 @@ def _judge(claim: Claim, root: Path, tables: Comparisons, costs: Mapping[str, st
     return Judged(claim=claim, verdict=verdict, figure="exactly", command=command or f"pytest {' '.join(tests)}")
 
 
-def _judge_compared(claim: Claim, tables: Comparisons, costs: Mapping[str, str], *, known: str) -> Judged:
+def _judge_compared(claim: Claim, tables: Results, costs: Mapping[str, str], *, known: str) -> Judged:
     figures = [known] if known else []
     missing: list[Line] = []
     found: set[Verdict] = set()
     for compared in claim.compared:
-        table = tables.table(compared.table)
+        table = tables.comparison(compared.table)
         for variant in compared.variants:
             line = _line(table, variant)
             if line.difference is None:

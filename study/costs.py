@@ -6,8 +6,8 @@ For each value of a connection, the last line that contains it in the benchmark'
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,17 @@ class Costs:
         """The values of a line's connection, by the headings in HEADINGS; None if unknown."""
         return self._figures(self._model(grid), _connection(line))
 
+    def added(self, table: Table, grid: Sequence[Recipe] | None) -> Table:
+        """The table of a grid with columns for the costs that are known; another table stays as it is."""
+        if not grid:
+            return table
+        of = {name: self.figures(each, grid[0]) for each in grid for name in (each.parts[-2], each.address)}
+        kept = [heading for heading in HEADINGS if any(of[row[0]][heading] is not None for row in table.rows)]
+        rows = [[*row, *(_shown(of[row[0]][heading]) for heading in kept)] for row in table.rows]
+        legend = [*table.legend, *([self._note(self._model(grid[0]), kept)] if kept else [])]
+        numbers = [{**each, **of[each["variant"]]} for each in table.numbers]
+        return replace(table, headings=[*table.headings, *kept], rows=rows, legend=legend, numbers=numbers)
+
     def _figures(self, model: str, connection: str) -> dict[str, float | None]:
         if model not in self.models or connection not in self.of[model]:
             return dict.fromkeys(HEADINGS)
@@ -98,8 +109,7 @@ class Costs:
         return {"time": cost.update_ratio, "calls": calls, "memory": memory, COSINE: cost.alike}
 
     def _texts(self, model: str, connection: str) -> dict[str, str]:
-        figures = self._figures(model, connection)
-        return {name: "" if figure is None else f"{figure:.2f}" for name, figure in figures.items()}
+        return {name: _shown(figure) for name, figure in self._figures(model, connection).items()}
 
     def table(self, name: str) -> Table:
         """One model's table: the baseline first, the others by their time."""
@@ -134,10 +144,6 @@ class Costs:
         table = self.table(name)
         return ", ".join(f"{row[0]} {row[-2]} ({row[-1]})" for row in table.rows) + f".\n\n{table.notes[0]}\n"
 
-    def note(self, grid: Recipe, headings: Collection[str]) -> str:
-        """The meanings in HEADINGS of these headings, as a sentence."""
-        return self._note(self._model(grid), headings)
-
     def _model(self, grid: Recipe) -> str:
         """The model whose costs a grid shows: the one with the grid's layers if there is one, otherwise its task's."""
         train = flat_config(grid.written)
@@ -153,6 +159,10 @@ class Costs:
         baseline, description = self.models[model].baseline, self.models[model].description
         are = "are" if len(named) > 1 else "is"
         return f"{listed[0].upper()}{listed[1:]} {are} relative to `{baseline}`.{cosine} Measured in a {description}."
+
+
+def _shown(figure: float | None) -> str:
+    return "" if figure is None else f"{figure:.2f}"
 
 
 def _connection(recipe: Recipe) -> str:

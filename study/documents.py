@@ -15,7 +15,6 @@ from pathlib import Path
 from rskip.comparison.plan import read_plan
 from rskip.comparison.result import Comparison
 from rskip.comparison.running import Runs
-from rskip.experiments.comparisons import Comparisons
 from rskip.experiments.recipe import Recipe, all_recipes
 from rskip.experiments.results import Results, overview, results_table
 from rskip.records.tables import Table, fill_in, markdown_table, outdated_documents
@@ -36,9 +35,8 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
 
     :raises ValueError: a record does not match its recipe, or a marker is not valid.
     """
-    comparisons = results.comparisons
     whole = {OVERVIEW: f"{_HEADER}\n{overview(results.records)}"}
-    if claims := judge_claims(root, comparisons):
+    if claims := judge_claims(root, results):
         whole[PAGE] = claims_page(claims)
     texts = {
         path: text
@@ -53,7 +51,7 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
         if name in FAMILY_TABLES:
             return FAMILY_TABLES[name]()
         if name == PAPERS:
-            return papers_table(comparisons)
+            return papers_table(results)
         if name == streams.NAME:
             return streams.side_by_side(root)
         if name.removesuffix(TIMES) in costs.tables and name.endswith(TIMES):
@@ -63,7 +61,7 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
         if name.startswith(PREFIX):
             return read_fields(root, results, all_recipes(root))[name.removeprefix(PREFIX)].markdown(root)
         if name in results.names:
-            return _shortened(results.table(name)).render("markdown")
+            return _shortened(costs.added(results.table(name), results.grids.get(name))).render("markdown")
         return results_table(r for r in results.records if not r.overrides and fnmatchcase(r.address, name))
 
     return texts | outdated_documents(root, lambda text, source: fill_in(text, "study", table, source=source))
@@ -87,12 +85,12 @@ def _shortened(table: Table) -> Table:
     )
 
 
-def papers_table(tables: Comparisons) -> str:
+def papers_table(tables: Results) -> str:
     """Each variant that has scores in the papers: its name there, its recipe here, their scores, and ours if any."""
     recipes: dict[str, Recipe] = {}
     scores: dict[str, dict[str, list[str]]] = {}
     ours: dict[str, dict[str, str]] = {}
-    for table in map(tables.table, tables.of_papers):
+    for table in map(tables.comparison, tables.of_papers):
         for line in table.lines:
             address = line.recipe.address
             recipes[address] = line.recipe

@@ -22,6 +22,7 @@ from rskip.records import read_record
 from rskip.settings.check import convert
 from rskip.settings.errors import errors_about
 from rskip.settings.text import read_yaml
+from study.costs import Costs
 from study.grid_drawing import chart_of, draw_chart, grid_measurement
 from study.lm_field import read_fields
 
@@ -84,7 +85,7 @@ class FigureFiles:
         return outdated
 
 
-def figures(root: Path, results: Results) -> list[FigureFiles]:
+def figures(root: Path, results: Results, costs: Costs) -> list[FigureFiles]:
     """All figures of the project; empty without study/figures.yaml."""
     file = root / LIST
     if not file.is_file():
@@ -97,7 +98,7 @@ def figures(root: Path, results: Results) -> list[FigureFiles]:
                 continue
             measurement = comparison.measurement()
         elif figure.grid:
-            measurement = grid_measurement(results.grids, figure.grid)
+            measurement = grid_measurement(results, figure.grid, costs)
         else:
             measurement = _read_sources(root, _source_paths(root, figure))
         with errors_about(f"{LIST}: {name}"):

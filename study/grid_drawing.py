@@ -19,8 +19,10 @@ from rskip.analysis.charts import Chart, Row, View, chart, choose_kind, chosen
 from rskip.analysis.figures import COLOUR_MAP, COLOURS, MARKERS, label_decades, spans_decade, word
 from rskip.analysis.measurement import Measurement, Value
 from rskip.analysis.registry import Kind
-from rskip.experiments.grids import Grids, ranked_by
+from rskip.experiments.grids import grid_lines, ranked_by
+from rskip.experiments.results import Results
 from rskip.settings.errors import SettingError
+from study.costs import Costs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,21 +67,21 @@ def draw_chart(shown: Chart, path: Path, **options: Any) -> None:
     figures.draw_chart(shown, path, other=drawings.get(shown.kind), **options)
 
 
-def grid_measurement(grids: Grids, name: str) -> Measurement:
+def grid_measurement(results: Results, name: str, costs: Costs) -> Measurement:
     """The content of the table of this name, seed by seed.
 
     A row without a value is a seed that diverged; without a seed too, it is a cell without records. Rows without a
-    setting are further values of a line.
+    setting are the costs of a line's connection.
     """
-    task, rows = grids.of_table[name][0].task, list[tuple[Value, ...]]()
-    metric = ranked_by(task).metric
-    for line in grids.lines(name):
+    recipes, rows = results.grids[name], list[tuple[Value, ...]]()
+    metric = ranked_by(recipes[0].task).metric
+    for line in grid_lines(recipes, results.runs):
         model = line[0].recipe.parts[-2]
         for cell in line:
             setting, seeds = cell.setting, [record.seed for record in cell.ran]
             rows += [(model, setting, seed, metric, cell.values.get(seed)) for seed in seeds]
             rows += [] if seeds else [(model, setting, None, metric, None)]
-        further = grids.figures(name, line[0].recipe)
+        further = costs.figures(line[0].recipe, recipes[0])
         rows += [(model, "", None, quantity, figure) for quantity, figure in further.items() if figure is not None]
     keys = ("model", "setting", "seed", "quantity", "value")
     return Measurement(analysis="grid", conditions={}, rows=[dict(zip(keys, row, strict=True)) for row in rows])

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import get_args
 
 from rskip.cli._options import refuse_flags
-from rskip.experiments.comparisons import SEEDS, ComparisonTable, begun
+from rskip.experiments.comparisons import SEEDS
 from rskip.experiments.recipe import find_recipe
 from rskip.experiments.results import overview, read_results
 from rskip.records.tables import Format
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
         refuse_flags({"--baseline": args.baseline, "--format": args.format != "text"}, "is given without NAME")
     baselines = {} if args.baseline is None else dict.fromkeys(names, args.baseline)
     results = read_results(Path(), files=files, baselines=baselines)
-    if grids := [name for name in names if name in results.grids.names]:
+    if grids := [name for name in names if name in results.grids]:
         why = f"doesn't work for the grid {grids[0]}, which always compares with its first line"
         refuse_flags({"--baseline": args.baseline}, why)
     if not names:
@@ -63,12 +63,9 @@ def run(args: argparse.Namespace) -> None:
         refuse_flags({"--format csv": args.format == "csv"}, f"prints one table, not {len(found)}")
     print("\n".join(table.render(args.format) for table in found), end="")
     for name, given in typed.items():
-        grids = [given + grid.removeprefix(name) for grid in results.grids.names if grid.startswith(f"{name}/")]
+        grids = [given + grid.removeprefix(name) for grid in results.grids if grid.startswith(f"{name}/")]
         if grids:
             print(f"rskip report: {given} is a grid; as tables with columns: {', '.join(grids)}", file=sys.stderr)
-    compared = [table for table in found if isinstance(table, ComparisonTable)]
-    for folder, command in {folder: command for table in compared for folder, command in begun(table).items()}.items():
-        print(f"rskip report: {folder} is unfinished; resume it with: {command}", file=sys.stderr)
 
 
 def _named(given: str) -> tuple[str, Path | None]:

@@ -6,9 +6,9 @@ import argparse
 import sys
 
 from rskip.cli.main import termination_raises
-from rskip.experiments.comparisons import Comparisons
 from rskip.experiments.publish import export_model, records_seen
 from rskip.experiments.recipe import all_recipes, find_recipe, load_recipes
+from rskip.experiments.results import Results
 from rskip.experiments.runner import missing_runs, print_commands, run_recipes, run_words, variants_table
 from rskip.experiments.sweep import run_sweep
 from rskip.settings.user_dir import suggested_command
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         path, variant = find_recipe(args.recipe)
     except FileNotFoundError:
-        if (name := args.recipe) not in Comparisons(all_recipes(), []).of_papers:
+        if (name := args.recipe) not in Results(all_recipes(), []).of_papers:
             raise
         advice = f"`rskip report {name}` prints the commands that fill it"
         raise ValueError(f"{name} is a table, not a recipe: {advice}") from None

@@ -8,8 +8,7 @@ from the variant's baseline, if it has one, over the seeds (`statistics.compare`
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,13 +17,13 @@ from rskip.experiments.recipe import PaperScore, Recipe, written_path
 from rskip.records import Record
 from rskip.records.statistics import CONFIDENCE, MOST_SEEDS, PAIRS, POWER, Difference, compare
 from rskip.records.tables import Summary, Table, summarise
-from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.user_dir import suggested_command
 from rskip.tasks.run import flat_config
 
 SEEDS = (1, 2, 3)
 _CONNECTION = ("train.arch", "train.connection")  # what variants are expected to differ in
 _PRECISION = ("train.bf16", "train.fp16", "train.precision")  # what was asked for
+_NO_SCORER = "The papers name no scorer for some of their scores; ours is the main metric of `rskip report RECIPE`."
 COMPARED = ("difference", "p", "MDE")  # headings
 _DECIMALS = 4
 LEGEND = (
@@ -82,6 +81,7 @@ class Line:
         return run_command(self.recipe.path, [self.recipe], self.missing) if self.missing else ""
 
 
+Runs = Mapping[str, Sequence[Record]]  # run records by address
 LineT = TypeVar("LineT", bound=Line)
 
 
@@ -99,124 +99,66 @@ def run_command(path: Path, recipes: Sequence[Recipe], seeds: Iterable[int]) -> 
     return suggested_command("rskip", "run", written_path(path), *named, "--seeds", *map(str, seeds))
 
 
-def records_by_run(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """The run records of each run, without those with overrides, which belong to no variant."""
-    found: dict[str, list[Record]] = {}
+def comparison_table(
+    name: str, recipes: Sequence[Recipe], runs: Runs, *, title: str | None, seeds: Sequence[int]
+) -> ComparisonTable:
+    """The table of a paper, or of a recipe.
+
+    :param title: the paper's table; None: a recipe's.
+    :param seeds: the seeds that every variant should have.
+    :raises ValueError: a record was made with other settings than its variant has now, or SciPy is missing.
+    """
+    recorded = [record for recipe in recipes for record in runs.get(recipe.address, ())]
+    scored = {metric for record in recorded for metric in record.metrics}
+    lines = [line for recipe in recipes for line in _lines(recipe, runs, title, seeds, scored)]
+    for at, line in enumerate(lines):
+        wanted = (line.recipe.baseline, line.metric)
+        baseline = next((each for each in lines if (each.recipe.address, each.metric) == wanted), None)
+        lines[at] = replace(line, baseline=baseline)
+    lines = compare_lines(lines)
+    cells = _cells(lines)
+    shown = {at: list(cells).index("difference") for at, line in enumerate(lines) if line.shown}
+    return ComparisonTable(
+        name=name,
+        title=title or name,
+        lines=lines,
+        headings=list(cells),
+        rows=list(zip(*cells.values(), strict=True)),
+        words=len(cells.keys() & {"variant", "baseline", "measure"}),
+        bold=shown.items(),
+        remark=" ".join(dict.fromkeys(line.recipe.own.note for line in lines if line.recipe.own.note)),
+        notes=_notes(lines),
+        legend=legend(lines),
+        commands=commands(lines),
+        numbers=[plain_numbers(line) for line in lines],
+    )
+
+
+def _lines(
+    recipe: Recipe, runs: Runs, title: str | None, seeds: Sequence[int], scored: Collection[str]
+) -> list[Line]:
+    """The lines of a variant, for one of the metrics that some record of the table has, if there are any."""
+    records = tuple(runs.get(recipe.address, ()))
     for record in records:
-        if not record.overrides:
-            found.setdefault(record.run, []).append(record)
-    return found
-
-
-class Comparisons:
-    """The tables of a project, from all recipes and run records."""
-
-    def __init__(self, recipes: Iterable[Recipe], records: Iterable[Record]) -> None:
-        self.recipes = {recipe.address: recipe for recipe in recipes}
-        self._of_table: dict[str, list[Recipe]] = {}
-        self._titles: dict[str, str] = {}
-        of_files: dict[str, list[Recipe]] = {}
-        for recipe in self.recipes.values():
-            of_files.setdefault(recipe.path.stem, []).append(recipe)
-            for title in dict.fromkeys(table for figure in recipe.paper for table in figure.tables):
-                self._titles.setdefault(_slug(title), title)
-                self._of_table.setdefault(_slug(title), []).append(recipe)
-        self.of_papers = tuple(sorted(self._of_table, key=_natural))
-        self._of_table = of_files | self._of_table
-        others = [name for name in of_files if name not in self.of_papers]
-        self.of_recipes = tuple(name for name in others if any(recipe.baseline for recipe in of_files[name]))
-        self._made: dict[tuple[str, tuple[int, ...]], ComparisonTable] = {}
-        self._records = records_by_run(records)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the tables that compare: the papers', and those of recipes with a baseline."""
-        return (*self.of_papers, *self.of_recipes)
-
-    @property
-    def known(self) -> tuple[str, ...]:
-        """The names of all tables: `names`, and the recipes without a baseline."""
-        return tuple(dict.fromkeys((*self.names, *self._of_table)))
-
-    def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> ComparisonTable:
-        """The table of this name; see `Results.table`."""
-        if name not in self._of_table:
-            raise no_table(name, self.known)
-        if (made := self._made.get((name, tuple(seeds)))) is None:
-            made = self._made[name, tuple(seeds)] = self._make(name, seeds)
-        return made
-
-    def _make(self, name: str, seeds: Sequence[int]) -> ComparisonTable:
-        title = self._titles.get(name)
-        recorded = [record for recipe in self._of_table[name] for record in self._records.get(recipe.address, ())]
-        scored = {metric for record in recorded for metric in record.metrics}
-        lines = [line for recipe in self._of_table[name] for line in self._lines(recipe, title, seeds, scored)]
-        for at, line in enumerate(lines):
-            wanted = (line.recipe.baseline, line.metric)
-            baseline = next((each for each in lines if (each.recipe.address, each.metric) == wanted), None)
-            lines[at] = replace(line, baseline=baseline)
-        lines = compare_lines(lines)
-        cells = _cells(lines)
-        shown = {at: list(cells).index("difference") for at, line in enumerate(lines) if line.shown}
-        return ComparisonTable(
-            name=name,
-            title=title or name,
-            lines=lines,
-            headings=list(cells),
-            rows=list(zip(*cells.values(), strict=True)),
-            words=len(cells.keys() & {"variant", "baseline", "measure"}),
-            bold=shown.items(),
-            remark=" ".join(dict.fromkeys(line.recipe.own.note for line in lines if line.recipe.own.note)),
-            notes=[*_notes(lines), *([] if title else _paper_tables(lines))],
-            legend=legend(lines),
-            commands=_commands(lines),
-            numbers=[plain_numbers(line) for line in lines],
-        )
-
-    def _lines(self, recipe: Recipe, title: str | None, seeds: Sequence[int], scored: Collection[str]) -> list[Line]:
-        """The lines of a variant, for one of the metrics that some record of the table has, if there are any."""
-        records = tuple(self._records.get(recipe.address, ()))
-        for record in records:
-            recipe.check_record(record)
-        figures = [figure for figure in recipe.paper if title in figure.tables]
-        columns = recipe.task.shown
-        main = next((column for column in columns if column.metric in scored), columns[0])
-        missing = tuple(seed for seed in seeds if seed not in {record.seed for record in records})
-        lines = []
-        for key in dict.fromkeys(figure.key for figure in figures) if title else [main.metric]:
-            of_key = tuple(figure for figure in figures if figure.key == key)
-            lines.append(
-                Line(
-                    recipe=recipe,
-                    metric=key if key in recipe.task.headings else main.metric,
-                    measure=of_key[0].measure if of_key else main.heading,
-                    paper=of_key,
-                    records=records,
-                    missing=missing,
-                )
+        recipe.check_record(record)
+    figures = [figure for figure in recipe.paper if title in figure.tables]
+    columns = recipe.task.shown
+    main = next((column for column in columns if column.metric in scored), columns[0])
+    missing = tuple(seed for seed in seeds if seed not in {record.seed for record in records})
+    lines = []
+    for key in dict.fromkeys(figure.key for figure in figures) if title else [main.metric]:
+        of_key = tuple(figure for figure in figures if figure.key == key)
+        lines.append(
+            Line(
+                recipe=recipe,
+                metric=key if key in recipe.task.headings else main.metric,
+                measure=of_key[0].measure if of_key else main.heading,
+                paper=of_key,
+                records=records,
+                missing=missing,
             )
-        return lines
-
-
-def no_table(name: str, known: Sequence[str]) -> SettingError:
-    """The error if no table in `known` has the name."""
-    recipe, slash, _ = name.partition("/")
-    if slash and recipe in known and not any(each.startswith(f"{recipe}/") for each in known):
-        return SettingError("", f"no table {name}; try `rskip report {recipe}`, which has the recipe's variants")
-    listed = ", ".join(known) or "none, because recipes/ holds no recipe; give the path of a recipe"
-    return SettingError("", f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
-
-
-def begun(table: ComparisonTable) -> dict[Path, str]:
-    """Folders of missing runs whose training began in the current folder, and their commands."""
-    commands = {
-        Path(line.recipe.own.runs) / line.recipe.address / str(seed): run_command(
-            line.recipe.path, [line.recipe], [seed]
         )
-        for line in table.lines
-        for seed in line.missing
-    }
-    return {folder: command for folder, command in commands.items() if (folder / "train.log").exists()}
+    return lines
 
 
 def compare_lines(lines: Sequence[LineT]) -> list[LineT]:
@@ -243,10 +185,8 @@ def legend(lines: Sequence[Line]) -> Sequence[str]:
 
 def _notes(lines: Sequence[Line]) -> list[str]:
     notes = [] if any(line.records for line in lines) else ["No variant has a run record yet."]
-    for key in dict.fromkeys(figure.key for line in lines for figure in line.paper if figure.key != line.metric):
-        scored = next(line for line in lines if any(figure.key == key for figure in line.paper))
-        heading = scored.recipe.task.headings[scored.metric]
-        notes.append(f"{scored.measure}: the paper names no scorer; ours is {heading}.")
+    if any(figure.key != line.metric for line in lines for figure in line.paper):
+        notes.append(_NO_SCORER)
     signatures = dict.fromkeys(record.signatures.get(line.metric) for line in lines for record in line.records)
     notes += [f"{lines[0].measure}: `{signature}`." for signature in signatures if signature]
     for line in {line.recipe.address: line for line in lines if line.baseline}.values():
@@ -256,13 +196,6 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     if unrecorded and any(record.precision for line in lines for record in line.records):
         notes.append(f"Precision not recorded for all seeds: {', '.join(dict.fromkeys(unrecorded))}.")
     return notes + seeds_needed(lines)
-
-
-def _paper_tables(lines: Sequence[Line]) -> list[str]:
-    """The papers' tables that have variants of a recipe."""
-    titles = dict.fromkeys(table for line in lines for figure in line.recipe.paper for table in figure.tables)
-    names = sorted(map(_slug, titles), key=_natural)
-    return [f"With the papers' scores: rskip report {' '.join(names)}."] if names else []
 
 
 def seeds_needed(lines: Sequence[Line]) -> list[str]:
@@ -296,17 +229,7 @@ def _changes(line: Line) -> list[str]:
     return changes
 
 
-def _slug(title: str) -> str:
-    return re.sub(r"\s+", "-", title.strip().lower())
-
-
-def _natural(name: str) -> tuple[Any, ...]:
-    """rSkip's before SAS's, tables before sections and footnotes, by number."""
-    paper, _, rest = name.partition("-")
-    return paper, "table" not in rest, [int(number) for number in re.findall(r"\d+", rest)]
-
-
-def _commands(lines: Sequence[Line]) -> list[str]:
+def commands(lines: Sequence[Line]) -> list[str]:
     """The commands that make the missing run records, one per recipe file."""
     missing: dict[tuple[Path, tuple[int, ...]], dict[str, Recipe]] = {}
     for line in lines:

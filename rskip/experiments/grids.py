@@ -3,34 +3,31 @@
 `field_cifar10` shows the variants of recipes/field_cifar10.yaml, which have two parts; `field/6x6` those of
 recipes/field.yaml that begin with 6x6. A cell is the score by which its task ranks, over the seeds; lines are sorted by
 their best cell. A cell is compared with the cell of the same setting in the file's first line, if both have two or
-more seeds. A line may show further values, such as costs (`FurtherValues`).
+more seeds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 from rskip.experiments.comparisons import (
     COMPARED,
     SEEDS,
     Line,
+    commands,
     compare_lines,
     comparison_cells,
     legend,
     plain_numbers,
-    records_by_run,
-    run_command,
     seeds_needed,
 )
-from rskip.experiments.recipe import Recipe, written_path
+from rskip.experiments.recipe import Recipe
 from rskip.records import Record
-from rskip.records.record import run_address
 from rskip.records.tables import Table, summarise
-from rskip.settings.user_dir import suggested_command
 from rskip.tasks import Column, Task
 
 RISEN = 1.0  # a training whose loss ends so much above its lowest counts as diverged
@@ -69,99 +66,58 @@ class Cell(Line):
         return ", ".join(said)
 
 
-class FurtherValues(Protocol):
-    """Further values for the lines of a grid, such as the costs of their connections."""
+def grid_table(name: str, recipes: Sequence[Recipe], runs: Mapping[str, Sequence[Record]]) -> Table:
+    """The table of a grid. It leaves out rows and columns without run records, except the baseline's row.
 
-    def figures(self, line: Recipe, grid: Recipe) -> Mapping[str, float | None]:
-        """The values by heading, for the first recipe of a line and of the grid. Every line has the same headings."""
+    :param runs: run records by address.
+    :raises ValueError: a record was made with other settings than its variant has now.
+    """
+    first, lines = recipes[0], grid_lines(recipes, runs)
+    ranked, main, baseline = ranked_by(first.task), first.task.columns[0], first.parts[-2]
+    ran = [_name(line) for line in lines if any(cell.ran for cell in line)]
+    ordered = _compared([line for line in lines if not ran or _name(line) in (*ran, baseline)], baseline)
+    cells = [cell for line in ordered for cell in line]
+    columns: dict[str, Sequence[str]] = {"variant": list(map(_name, ordered))}
+    settings = list(zip(*ordered, strict=True))
+    columns |= {column[0].setting: list(map(str, column)) for column in settings}
+    for column in settings:
+        if any(cell.difference for cell in column):
+            compared = zip(*map(comparison_cells, column), strict=True)
+            columns |= {_at(name, column[0]): each for name, each in zip(COMPARED, compared, strict=True)}
+    if main != ranked:
+        columns[f"{main.heading} there"] = [_mean(_best(line), main.metric) for line in ordered]
+    always = [] if ran else [column[0].setting for column in settings]
+    kept = [heading for heading, column in columns.items() if any(column) or heading in always]
+    notes = _notes(cells, ranked.heading)
+    if ran and len(ordered) < len(lines):
+        there = list(map(_name, ordered))
+        notes.append(f"No run record yet: {', '.join(each for each in map(_name, lines) if each not in there)}.")
+    bold = [(at, kept.index(best.setting)) for at, line in enumerate(ordered) if (best := _best(line))]
+    bold += [(at, kept.index(_at(COMPARED[0], c))) for at, line in enumerate(ordered) for c in line if c.shown]
+    return Table(
+        name=name,
+        title=name,
+        headings=kept,
+        rows=[list(row) for row in zip(*(columns[heading] for heading in kept), strict=True)],
+        bold=bold,
+        notes=[*notes, *seeds_needed(cells)],
+        legend=legend(cells)[1:],
+        commands=commands([cell for line in lines for cell in line]),
+        numbers=[plain_numbers(cell) for cell in cells],
+    )
 
-    def note(self, grid: Recipe, headings: Collection[str]) -> str:
-        """A note that explains the given headings, as far as they are its own."""
 
+def grid_lines(recipes: Iterable[Recipe], runs: Mapping[str, Sequence[Record]]) -> list[list[Cell]]:
+    """A grid's cells by line, the best line first.
 
-class Grids:
-    """The grids of a project, from all recipes and run records. Records with overrides are ignored."""
-
-    def __init__(
-        self, recipes: Iterable[Recipe], records: Iterable[Record], further: FurtherValues | None = None
-    ) -> None:
-        self._further = further
-        self.of_table: dict[str, list[Recipe]] = {}
-        for recipe in recipes:
-            if len(recipe.parts) > 1:
-                name = run_address(recipe.path.stem, "_".join(recipe.parts[:-2]) or None)
-                self.of_table.setdefault(name, []).append(recipe)
-        self._records = records_by_run(records)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the tables."""
-        return tuple(self.of_table)
-
-    def table(self, name: str) -> Table:
-        """The table of this name. It leaves out rows and columns without run records, except the baseline's row.
-
-        :raises ValueError: a record was made with other settings than its variant has now.
-        """
-        first, lines = self.of_table[name][0], self.lines(name)
-        ranked, main, baseline = ranked_by(first.task), first.task.columns[0], first.parts[-2]
-        ran = [_name(line) for line in lines if any(cell.ran for cell in line)]
-        ordered = _compared([line for line in lines if not ran or _name(line) in (*ran, baseline)], baseline)
-        cells = [cell for line in ordered for cell in line]
-        columns: dict[str, Sequence[str]] = {"variant": list(map(_name, ordered))}
-        settings = list(zip(*ordered, strict=True))
-        columns |= {column[0].setting: list(map(str, column)) for column in settings}
-        for column in settings:
-            if any(cell.difference for cell in column):
-                compared = zip(*map(comparison_cells, column), strict=True)
-                columns |= {_at(name, column[0]): each for name, each in zip(COMPARED, compared, strict=True)}
-        if main != ranked:
-            columns[f"{main.heading} there"] = [_mean(_best(line), main.metric) for line in ordered]
-        further = [self.figures(name, line[0].recipe) for line in ordered]
-        columns |= {heading: [_shown(figures[heading]) for figures in further] for heading in further[0]}
-        always = [] if ran else [column[0].setting for column in settings]
-        kept = [heading for heading, column in columns.items() if any(column) or heading in always]
-        notes = _notes(cells, ranked.heading)
-        if ran and len(ordered) < len(lines):
-            there = list(map(_name, ordered))
-            notes.append(f"No run record yet: {', '.join(each for each in map(_name, lines) if each not in there)}.")
-        explained = [*legend(cells)[1:]]
-        if self._further is not None and further[0].keys() & set(kept):
-            explained.append(self._further.note(first, kept))
-        bold = [(at, kept.index(best.setting)) for at, line in enumerate(ordered) if (best := _best(line))]
-        bold += [(at, kept.index(_at(COMPARED[0], c))) for at, line in enumerate(ordered) for c in line if c.shown]
-        return Table(
-            name=name,
-            title=name,
-            headings=kept,
-            rows=[list(row) for row in zip(*(columns[heading] for heading in kept), strict=True)],
-            bold=bold,
-            notes=[*notes, *seeds_needed(cells)],
-            legend=explained,
-            commands=_commands([cell for line in lines for cell in line]),
-            numbers=[
-                {**plain_numbers(cell), **figures}
-                for line, figures in zip(ordered, further, strict=True)
-                for cell in line
-            ],
-        )
-
-    def figures(self, name: str, line: Recipe) -> Mapping[str, float | None]:
-        """The further values of a line, given its first recipe."""
-        return {} if self._further is None else self._further.figures(line, self.of_table[name][0])
-
-    def lines(self, name: str) -> list[list[Cell]]:
-        """Its cells by line, the best line first."""
-        lines: dict[str, list[Cell]] = {}
-        for recipe in self.of_table[name]:
-            lines.setdefault(recipe.parts[-2], []).append(self._cell(recipe, ranked_by(recipe.task)))
-        return sorted(lines.values(), key=lambda line: min(cell.order for cell in line))
-
-    def _cell(self, recipe: Recipe, ranked: Column) -> Cell:
-        ran = tuple(self._records.get(recipe.address, ()))
+    :raises ValueError: a record was made with other settings than its variant has now.
+    """
+    lines: dict[str, list[Cell]] = {}
+    for recipe in recipes:
+        ran, ranked = tuple(runs.get(recipe.address, ())), ranked_by(recipe.task)
         for record in ran:
             recipe.check_record(record)
-        return Cell(
+        cell = Cell(
             recipe=recipe,
             metric=ranked.metric,
             measure=ranked.heading,
@@ -170,6 +126,8 @@ class Grids:
             missing=() if ran else SEEDS[:1],
             ran=ran,
         )
+        lines.setdefault(recipe.parts[-2], []).append(cell)
+    return sorted(lines.values(), key=lambda line: min(cell.order for cell in line))
 
 
 def ranked_by(task: Task[Any]) -> Column:
@@ -215,10 +173,6 @@ def _mean(cell: Cell | None, metric: str) -> str:
     return str(summarise(values)) if values else ""
 
 
-def _shown(figure: float | None) -> str:
-    return "" if figure is None else f"{figure:.2f}"
-
-
 def _notes(cells: Sequence[Cell], ranked: str) -> list[str]:
     records = [record for cell in cells for record in cell.ran]
     if not records:
@@ -230,19 +184,3 @@ def _notes(cells: Sequence[Cell], ranked: str) -> list[str]:
     signatures = dict.fromkeys(signature for record in records for signature in record.signatures.items())
     main = cells[0].recipe.task.columns[0]
     return notes + [f"{main.heading}: `{signature}`." for metric, signature in signatures if metric == main.metric]
-
-
-def _commands(cells: Sequence[Cell]) -> list[str]:
-    """What fills the empty cells, a column at a time; a pattern where most are empty: `run` passes by what is there."""
-    of_column: dict[str, list[Cell]] = {}
-    for cell in cells:
-        of_column.setdefault(cell.setting, []).append(cell)
-    commands = []
-    for last, column in of_column.items():
-        missing = [cell.recipe for cell in column if not cell.ran]
-        if 2 * len(missing) > len(column):
-            pattern = "_".join([*missing[0].parts[:-2], "*", last])
-            commands.append(suggested_command("rskip", "run", written_path(missing[0].path), "--variants", pattern))
-        elif missing:
-            commands.append(run_command(missing[0].path, missing, SEEDS[:1]))
-    return commands

@@ -1,62 +1,98 @@
-"""The results of a project: its consistent run records, the tables made from them, and the table of all runs."""
+"""Reads the results of a project, and makes the tables of all its runs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rskip.experiments.comparisons import SEEDS, Comparisons, no_table
-from rskip.experiments.grids import FurtherValues, Grids
-from rskip.experiments.recipe import all_recipes, read_recipes, with_baseline
+from rskip.experiments.comparisons import SEEDS, ComparisonTable, comparison_table
+from rskip.experiments.grids import grid_table
+from rskip.experiments.recipe import Recipe, all_recipes, read_recipes, with_baseline
 from rskip.records import RESULTS, Record, check_run, read_records
+from rskip.records.record import run_address
 from rskip.records.tables import Table, markdown_table, markdown_text, summarise
+from rskip.settings.errors import SettingError, did_you_mean
 from rskip.tasks import Column, dataset_of_record, task_of_record, tasks
 
 NO_RECORDS = "No run records yet.\n"
 
 
-@dataclass(frozen=True)
 class Results:
-    """A project's records and tables. comparisons: the papers' tables and those of recipes."""
+    """The tables of a project: the papers', those of recipes, and those of grids (`rskip.experiments.grids`).
 
-    records: Sequence[Record]
-    comparisons: Comparisons
-    grids: Grids
+    :param records: the run records. Tables leave out those with overrides.
+    """
+
+    def __init__(self, recipes: Iterable[Recipe], records: Sequence[Record]) -> None:
+        self.records = records
+        self.recipes = {recipe.address: recipe for recipe in recipes}
+        self.grids: dict[str, list[Recipe]] = {}
+        self._of_table: dict[str, list[Recipe]] = {}
+        self._titles: dict[str, str] = {}
+        of_files: dict[str, list[Recipe]] = {}
+        for recipe in self.recipes.values():
+            of_files.setdefault(recipe.path.stem, []).append(recipe)
+            for title in dict.fromkeys(table for figure in recipe.paper for table in figure.tables):
+                self._titles.setdefault(_slug(title), title)
+                self._of_table.setdefault(_slug(title), []).append(recipe)
+            if len(recipe.parts) > 1:
+                name = run_address(recipe.path.stem, "_".join(recipe.parts[:-2]) or None)
+                self.grids.setdefault(name, []).append(recipe)
+        self.of_papers = tuple(sorted(self._of_table, key=_natural))
+        self._of_table = of_files | self._of_table
+        others = [name for name in of_files if name not in self.of_papers]
+        self.of_recipes = tuple(name for name in others if any(recipe.baseline for recipe in of_files[name]))
+        self.runs: dict[str, list[Record]] = {}  # by address
+        for record in records:
+            if not record.overrides:
+                self.runs.setdefault(record.run, []).append(record)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the tables that compare."""
-        return (*self.comparisons.names, *self.grids.names)
+        """The tables that compare: the papers', those of recipes with a baseline, and those of grids."""
+        return tuple(dict.fromkeys((*self.of_papers, *self.of_recipes, *self.grids)))
 
     def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> Table:
-        """The table of this name.
+        """The table of this name; a grid's if it is also a recipe's.
 
         :param seeds: the seeds that every variant of a comparison should have.
-        :raises ValueError: the table doesn't exist.
+        :raises SettingError: the table doesn't exist.
         :raises ValueError: a record was made with other settings than its variant has now, or SciPy is missing.
         """
-        if name in self.grids.names:
-            return self.grids.table(name)
-        if name in self.comparisons.known:
-            return self.comparisons.table(name, seeds=seeds)
-        raise no_table(name, list(dict.fromkeys((*self.comparisons.known, *self.grids.names))))
+        if name in self.grids:
+            return grid_table(name, self.grids[name], self.runs)
+        return self.comparison(name, seeds=seeds)
+
+    def comparison(self, name: str, *, seeds: Sequence[int] = SEEDS) -> ComparisonTable:
+        """The table of a paper, or of a recipe; see `table`."""
+        if name not in self._of_table:
+            known = list(dict.fromkeys((*self.names, *self._of_table)))
+            listed = ", ".join(known) or "none, because recipes/ holds no recipe; give the path of a recipe"
+            raise SettingError("", f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
+        title = self._titles.get(name)
+        return comparison_table(name, self._of_table[name], self.runs, title=title, seeds=seeds)
+
+
+def _slug(title: str) -> str:
+    return re.sub(r"\s+", "-", title.strip().lower())
+
+
+def _natural(name: str) -> tuple[Any, ...]:
+    """rSkip's before SAS's, tables before sections and footnotes, by number."""
+    paper, _, rest = name.partition("-")
+    return paper, "table" not in rest, [int(number) for number in re.findall(r"\d+", rest)]
 
 
 def read_results(
-    root: Path,
-    *,
-    files: Sequence[Path] = (),
-    further: FurtherValues | None = None,
-    baselines: Mapping[str, str] | None = None,
+    root: Path, *, files: Sequence[Path] = (), baselines: Mapping[str, str] | None = None
 ) -> Results:
     """The results of a project.
 
     :param files: recipes outside recipes/, which replace those of the same name.
-    :param further: further values for the lines of grids.
     :param baselines: other baselines than the recipes' own, by the name of the recipe's file.
     :raises FileNotFoundError: there is no results folder, and no file is given.
     :raises ValueError: a recipe or run record is wrong, or two files have one name.
@@ -75,7 +111,7 @@ def read_results(
         raise FileNotFoundError(f"no run records in {root.resolve() / RESULTS}: {advice}")
     records = [record for folder in dict.fromkeys(folders) for record in read_records(folder)]
     records.sort(key=lambda record: (record.run, record.seed))
-    return Results(records, Comparisons(recipes, records), Grids(recipes, records, further))
+    return Results(recipes, records)
 
 
 def overview(records: Iterable[Record]) -> str:

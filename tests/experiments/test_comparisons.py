@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from rskip.cli.main import main
-from rskip.experiments.comparisons import LEGEND, Comparisons
+from rskip.experiments.comparisons import LEGEND
 from rskip.experiments.recipe import all_recipes, load_recipe
+from rskip.experiments.results import Results
 from rskip.records import Record
 
 MakeRecord = Callable[..., Record]
@@ -57,7 +58,7 @@ COMMAND = "rskip run recipes/mine.yaml --variants"
 
 
 def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fill_it(project: Path) -> None:
-    tables = Comparisons(all_recipes(), [])
+    tables = Results(all_recipes(), [])
     assert tables.names == ("some-table-1", "some-section-2", "mine")
     table = tables.table("some-table-1", seeds=[1, 7])
     assert table.render("text").splitlines() == [
@@ -68,7 +69,7 @@ def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fi
         "mine/twice                    30.5               +0.50",
         "",
         "No variant has a run record yet.",
-        "BLEU: the paper names no scorer; ours is sacreBLEU.",
+        "The papers name no scorer for some of their scores; ours is the main metric of `rskip report RECIPE`.",
         "mine/twice and its baseline differ in train.clip-norm: 1.0 against the default.",
         "",
         "Missing:",
@@ -118,10 +119,10 @@ def test_without_a_baseline_the_scores_of_each_variant_are_shown(
 def test_tokenised_bleu_is_shown_if_no_record_has_sacrebleu(project: Path, record: Callable[..., Record]) -> None:
     tokens = {"metrics": {"tokenised_bleu": 25.0}, "signatures": {}}
     records = [record(variant, 1, 0.0, **tokens) for variant in ("plain", "twice")]
-    table = Comparisons(all_recipes(), records).table("mine")
+    table = Results(all_recipes(), records).table("mine")
     assert table.headings[1] == "our tokenised BLEU" and table.rows[0][1] == "25.00 (one seed)"
     records.append(record("thrice", 1, 38.0))
-    table = Comparisons(all_recipes(), records).table("mine")
+    table = Results(all_recipes(), records).table("mine")
     assert [row[1] for row in table.rows] == ["", "", "38.00 (one seed)"]
 
 
@@ -132,7 +133,7 @@ def test_another_setting_is_compared_in_pairs_and_one_seed_not_at_all(
     records = [record("plain", seed, bleu) for seed, bleu in ((1, 38.0), (2, 39.0), (3, 37.0))]
     records += [record("twice", seed, bleu) for seed, bleu in ((1, 39.0), (2, 40.1), (3, 37.9))]
     records += [record("thrice", 3, 37.5)]
-    table = Comparisons(all_recipes(), records).table("mine")
+    table = Results(all_recipes(), records).table("mine")
     assert table.render("markdown") == (
         "| variant | our sacreBLEU | difference | p | MDE |\n| --- | --- | --- | --- | --- |\n"
         "| mine/plain | 38.00 ± 1.00 (3) |  |  |  |\n"
@@ -140,7 +141,6 @@ def test_another_setting_is_compared_in_pairs_and_one_seed_not_at_all(
         "| mine/thrice | 37.50 (one seed) | +0.50 (one pair) |  |  |\n\n"
         "sacreBLEU: `nrefs:1|tok:13a`.  \n"
         "mine/twice and its baseline differ in train.clip-norm: 1.0 against the default.  \n"
-        "With the papers' scores: rskip report some-table-1 some-section-2.  \n"
         f"{LEGEND[0]}  \n{LEGEND[1]}\n\n"
         f"Missing:\n\n    {COMMAND} thrice --seeds 1 2\n"
     )
@@ -158,9 +158,9 @@ def test_variants_that_differ_in_the_connection_share_a_deviation_and_the_rest_s
     (project / "recipes" / "mine.yaml").write_text(f"{RECIPE}  fourth: {{train: {{connection: sas}}}}\n")
     figures = {"plain": (38.0, 39.0, 37.0), "thrice": (40.0, 38.5), "fourth": (42.0, 41.0, 41.5)}
     records = [record(variant, seed, bleu) for variant, bleus in figures.items() for seed, bleu in enumerate(bleus, 1)]
-    before = Comparisons(all_recipes(), records).table("mine")
+    before = Results(all_recipes(), records).table("mine")
     records += [record("twice", seed, bleu) for seed, bleu in enumerate((60.0, 10.0, 80.0), 1)]
-    table = Comparisons(all_recipes(), records).table("mine")
+    table = Results(all_recipes(), records).table("mine")
     assert table.rows[2:] == before.rows[2:]
     assert [row[2] for row in table.rows] == [
         "", "+12.00 [-79.98, +103.98] (3 pairs)", "+1.25 [-1.12, +3.62]", "+3.50 [+1.38, +5.62]",
@@ -174,18 +174,18 @@ def test_variants_that_differ_in_the_connection_share_a_deviation_and_the_rest_s
 def test_a_precision_that_the_variants_do_not_share_is_said(project: Path, record: Callable[..., Record]) -> None:
     text = RECIPE.replace("thrice: {}", "thrice: {train: {bf16: true}}")
     (project / "recipes" / "mine.yaml").write_text(text)
-    notes = Comparisons(all_recipes(), []).table("mine").notes
+    notes = Results(all_recipes(), []).table("mine").notes
     assert "mine/thrice and its baseline differ in train.bf16: True against the default." in notes
     records = [record("plain", 1, 38.0), record("thrice", 1, 39.0)]
-    notes = Comparisons(all_recipes(), records).table("mine").notes
+    notes = Results(all_recipes(), records).table("mine").notes
     assert not any(note.startswith("mine/thrice") for note in notes), "asked for another, computed in the same"
     other = {**TRAINING, "precision": None}
     records[1] = record("thrice", 1, 39.0, training=other)
-    notes = Comparisons(all_recipes(), records).table("mine").notes
+    notes = Results(all_recipes(), records).table("mine").notes
     assert "Precision not recorded for all seeds: mine/thrice." in notes
     assert not any("differ in" in note for note in notes if note.startswith("mine/thrice"))
     records[1] = record("thrice", 1, 39.0, training={**TRAINING, "precision": "bfloat16"})
-    notes = Comparisons(all_recipes(), records).table("mine").notes
+    notes = Results(all_recipes(), records).table("mine").notes
     assert "mine/thrice and its baseline differ in precision: bfloat16 against float32." in notes
 
 
@@ -204,15 +204,3 @@ def test_what_is_wrong_is_one_line(project: Path, capsys: pytest.CaptureFixture[
     (project / "recipes" / "mine.yaml").write_text(RECIPE.replace("baseline: plain", "baseline: plane"))
     said = "mine.yaml, variant plain: baseline is 'plane': expected a variant of the file (did you mean 'plain'?)"
     assert said in error_of(capsys, "mine")
-
-
-def test_a_run_that_has_begun_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "runs/mine/twice/2").mkdir(parents=True)
-    (project / "runs/mine/twice/2/run.json").write_text("{}")
-    assert main(["report", "some-section-2"]) == 0
-    assert capsys.readouterr().err == ""  # its training has not begun
-    (project / "runs/mine/twice/2/train.log").touch()
-    assert main(["report", "some-section-2", "--format", "csv"]) == 0
-    out, error = capsys.readouterr()
-    assert out.count("\n") == 2 and out.endswith(f",{COMMAND} twice --seeds 1 2 3\n")
-    assert error == f"rskip report: runs/mine/twice/2 is unfinished; resume it with: {COMMAND} twice --seeds 2\n"

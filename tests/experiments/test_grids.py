@@ -78,8 +78,8 @@ def test_without_records_a_grid_has_its_lines_and_the_commands_that_fill_it(
         "",
         "Missing:",
         "",
-        f"    {COMMAND} 'large_*_lr2'",
-        f"    {COMMAND} 'large_*_lr1'",
+        f"    {COMMAND} large_plain_lr2 large_plain_lr1 large_twice_lr2 large_twice_lr1 large_gates_lr2 "
+        "large_gates_lr1 --seeds 1",
     ]
 
 

@@ -13,8 +13,8 @@ import yaml
 
 from rskip.connections import parse_connection
 from rskip.corpora import find_corpus
-from rskip.experiments.comparisons import Comparisons
 from rskip.experiments.recipe import Recipe, all_recipes, load_recipe, load_recipes
+from rskip.experiments.results import Results
 from rskip.formulas import registry
 from rskip.records import read_records
 from rskip.tasks.run import Run
@@ -118,7 +118,7 @@ TABLES = {
 
 
 def test_the_papers_tables_have_their_variants() -> None:
-    tables = Comparisons(all_recipes(ROOT), [])
+    tables = Results(all_recipes(ROOT), [])
     assert set(tables.of_papers) == set(TABLES)
     for name, (count, files) in TABLES.items():
         lines = tables.table(name).lines

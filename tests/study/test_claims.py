@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rskip.experiments.comparisons import Comparisons
 from rskip.experiments.recipe import all_recipes
+from rskip.experiments.results import Results
 from rskip.records import Record
 from rskip.settings.errors import SettingError
 from study.claims import FILE, claims_page, judge_claims
@@ -53,7 +53,7 @@ def judge(project: Path, *claims: str) -> list[tuple[str, str, str]]:
     from rskip.records import read_records
 
     write(project, *claims)
-    ((_, judged),) = judge_claims(project, Comparisons(all_recipes(project), read_records(project / "results")))
+    ((_, judged),) = judge_claims(project, Results(all_recipes(project), read_records(project / "results")))
     return [(each.verdict, each.figure, each.why) for each in judged]
 
 
@@ -136,7 +136,7 @@ def test_a_table_agrees_or_disagrees_only_where_its_seeds_show_it(project: Path,
 def test_tests_prove_or_refute_and_the_page_counts(project: Path) -> None:
     tests = "[tests/test_a.py::test_it]"
     write(project, f"tests: {tests}, note: so", f"refuted_by: {tests}", "untested: too dear, paper_says: three")
-    page = claims_page(judge_claims(project, Comparisons(all_recipes(project), [])))
+    page = claims_page(judge_claims(project, Results(all_recipes(project), [])))
     assert "A paper: 1 agrees (1 proved exactly), 1 disagrees (1 proved exactly), 1 is untested." in page
     assert page.endswith(
         "| section 1 | It is so | **agrees** | exactly. So (`pytest tests/test_a.py::test_it`) |\n"
@@ -164,7 +164,7 @@ def test_a_claim_without_a_limit_or_of_what_is_not_there_is_refused(project: Pat
 
 
 def test_every_claim_of_the_project_has_a_command_or_says_why_there_is_none(root: Path) -> None:
-    judged = [each for _, claims in judge_claims(root, Comparisons(all_recipes(root), [])) for each in claims]
+    judged = [each for _, claims in judge_claims(root, Results(all_recipes(root), [])) for each in claims]
     assert len(judged) > 60
     without = [each.claim.untested for each in judged if not each.command]
     assert without == [

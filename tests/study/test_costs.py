@@ -96,7 +96,7 @@ def test_a_grid_is_drawn_from_its_records(project: Path, record: Callable[..., N
     (project / "docs" / "figures").mkdir()
     listed = project / "study" / "figures.yaml"
     listed.write_text("mine: {grid: mine/small, quantities: [valid_loss, calls]}")
-    made = figures(project, read_results(project, further=read_costs(project)))
+    made = figures(project, read_results(project), read_costs(project))
     lines = ["twice,lr2,1,valid_loss,4.2", "twice,lr2,2,valid_loss,", "twice,lr1,,valid_loss,", "twice,,,calls,1.0"]
     assert made[0].csv.splitlines()[1:] == lines
 
@@ -113,7 +113,7 @@ def test_grids_and_costs_stand_in_documents(project: Path, record: Callable[...,
     of_another = {"date": "2026-03-04", "models": {"vision": MODEL["translation"]}, "rows": []}
     write_costs({"models": MODEL, "rows": [{"connection": "sas", **COST}, baseline]}, of_another)
     costs = read_costs(Path())
-    text = outdated_texts(Path(), read_results(Path(), further=costs), costs)[Path("docs/own.md")]
+    text = outdated_texts(Path(), read_results(Path()), costs)[Path("docs/own.md")]
     assert "| plain | **4.50 (1)** |" in text
     assert "Missing:" not in text, "`rskip report` prints the commands"
     assert text.endswith(

@@ -56,7 +56,7 @@ def test_no_text_of_a_committed_figure_is_cut_off_or_lies_on_other_text(
 ) -> None:
     pytest.importorskip("matplotlib")
     texts, found = Texts(monkeypatch), {}
-    for made in figures(root, read_results(root, further=read_costs(root))):
+    for made in figures(root, read_results(root), read_costs(root)):
         draw_chart(made.chart, tmp_path / "figure.svg", title=made.title)
         found[made.stem.name] = texts.problems()
     for output in sorted((root / "study" / "results" / "compare").iterdir()):
