@@ -7,7 +7,6 @@ from the variant's baseline, if it has one, over the seeds (`statistics.compare`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,8 +71,7 @@ class Line:
     @property
     def shown(self) -> bool:
         """Whether the seeds show a difference."""
-        p = self.difference.p if self.difference else None
-        return p is not None and p < 1 - CONFIDENCE
+        return self.difference is not None and self.difference.detected
 
     @property
     def command(self) -> str:
@@ -199,19 +197,12 @@ def _notes(lines: Sequence[Line]) -> list[str]:
 
 
 def seeds_needed(lines: Sequence[Line]) -> list[str]:
-    """How many seeds would detect the differences that were tested and not detected, and the cheapest next runs."""
-    missed = {line.recipe.address: line for line in lines if line.difference and line.difference.p and not line.shown}
-    needed = {name: line.difference.needed or math.inf for name, line in missed.items() if line.difference}
-    if not needed:
-        return []
-    seeds = ", ".join(f"{name} {f'more than {MOST_SEEDS}' if n == math.inf else n}" for name, n in needed.items())
-    note = f"Seeds needed to detect the measured difference with probability {POWER}, if it is true: {seeds}."
-    best = min(needed, key=needed.__getitem__)
-    if needed[best] == math.inf:
-        return [note]
-    baseline = missed[best].baseline
-    assert baseline is not None
-    return [f"{note} Cheapest next runs: {best} and {baseline.recipe.address}, seeds up to {needed[best]}."]
+    """How many seeds would detect the differences that were tested and not detected."""
+    tested = {line.recipe.address: line.difference for line in lines if line.difference and line.difference.p}
+    missed = {name: each.needed or f"more than {MOST_SEEDS}" for name, each in tested.items() if not each.detected}
+    listed = ", ".join(f"{name} {seeds}" for name, seeds in missed.items())
+    note = f"Seeds needed to detect the measured difference with probability {POWER}, if it is true: {listed}."
+    return [note] if missed else []
 
 
 def _changes(line: Line) -> list[str]:

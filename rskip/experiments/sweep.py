@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,52 +49,43 @@ class RunKilled(RuntimeError):
     """Raised if the command was killed, because memory ran out or by a worker of Ray that ended."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RayTask:
-    """The job of a worker.
+def work(folder: str, marker: str, words: Sequence[str], log: str, variables: Mapping[str, str]) -> str:
+    """A task of Ray: runs a command to its end, and returns its error in one line, or "".
 
-    :param folder: the project's folder, with the same path on all machines.
-    :param marker: a file in this folder.
+    :param folder, marker: as for `problem_here`.
     :param words: words of the command after `rskip`.
     :param log: log of the command, in the folder.
     :param variables: additional environment variables.
+    :raises RunKilled: the command was killed, and may be started again.
     """
+    if problem := problem_here(folder, marker):
+        return problem
+    try:
+        os.chdir(folder)
+        Path(log).parent.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **variables}
+        status, reason = end_of(["rskip", *words], log=Path(log), environment=environment)
+    except OSError as error:
+        return f"{socket.gethostname()}: {error}"
+    if status == -signal.SIGKILL:
+        raise RunKilled(f"killed on {socket.gethostname()}: {reason}")
+    ending = f"killed by signal {-status}: " if status < 0 else ""
+    return "" if status == 0 else f"{ending}{_PREFIX.sub('', reason)}"
 
-    folder: str
-    marker: str
-    words: Sequence[str] = ()
-    log: str = ""
-    variables: Mapping[str, str] = field(default_factory=dict)
 
-    def run(self) -> str:
-        """Runs the command to its end. Returns its error in one line, or "".
+def problem_here(folder: str, marker: str) -> str:
+    """The reason why this machine can't take part, or "".
 
-        :raises RunKilled: the command was killed, and may be started again.
-        """
-        if problem := self.problem_here():
-            return problem
-        try:
-            os.chdir(self.folder)
-            Path(self.log).parent.mkdir(parents=True, exist_ok=True)
-            environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.variables}
-            status, reason = end_of(["rskip", *self.words], log=Path(self.log), environment=environment)
-        except OSError as error:
-            return f"{socket.gethostname()}: {error}"
-        if status == -signal.SIGKILL:
-            raise RunKilled(f"killed on {socket.gethostname()}: {reason}")
-        ending = f"killed by signal {-status}: " if status < 0 else ""
-        return "" if status == 0 else f"{ending}{_PREFIX.sub('', reason)}"
-
-    def problem_here(self) -> str:
-        """The reason why this machine can't take part, or ""."""
-        for look in range(_LOOKS):
-            time.sleep(min(look, 1))
-            if Path(self.folder, self.marker).exists():
-                return ""
-        return (
-            f"{socket.gethostname()} doesn't see {self.folder}, or sees other files in it than this machine: put the "
-            "project's folder on a file system that all machines share under one path"
-        )
+    :param folder: the project's folder, with the same path on all machines; `marker`: a file in it.
+    """
+    for look in range(_LOOKS):
+        time.sleep(min(look, 1))
+        if Path(folder, marker).exists():
+            return ""
+    return (
+        f"{socket.gethostname()} doesn't see {folder}, or sees other files in it than this machine: put the project's "
+        "folder on a file system that all machines share under one path"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,19 +169,14 @@ def run_jobs(
         Path("runs").mkdir(exist_ok=True)
         with tempfile.NamedTemporaryFile(dir="runs", prefix=".sweep.") as file:
             marker = str(Path("runs", Path(file.name).name))  # other machines see it only if they share this folder
-            _check_nodes(ray, RayTask(folder=str(Path.cwd()), marker=marker))
+            folder = str(Path.cwd())
+            _check_nodes(ray, folder, marker)
             shared = {name: value for name, value in os.environ.items() if name.startswith("RSKIP_")}
             tasks = {}
             for job, resources in zip(jobs, needs, strict=True):
-                task = RayTask(
-                    folder=str(Path.cwd()),
-                    marker=marker,
-                    words=job.words(gpus),
-                    log=str(job.log),
-                    variables={**shared, "RSKIP_JOB": mark, "OMP_NUM_THREADS": str(resources["num_cpus"])},
-                )
-                remote = ray.remote(max_retries=_ATTEMPTS, retry_exceptions=[RunKilled], **resources)(RayTask.run)
-                tasks[remote.remote(task)] = job
+                variables = {**shared, "RSKIP_JOB": mark, "OMP_NUM_THREADS": str(resources["num_cpus"])}
+                task = ray.remote(max_retries=_ATTEMPTS, retry_exceptions=[RunKilled], **resources)(work)
+                tasks[task.remote(folder, marker, job.words(gpus), str(job.log), variables)] = job
             return _watch(ray, tasks, mark=mark)
 
 
@@ -276,7 +262,7 @@ def _needs(name: str, own: Resources, gpus: int, nodes: Sequence[dict[str, Any]]
     return {"num_cpus": cores, **({"num_gpus": share} if share else {})}
 
 
-def _check_nodes(ray: Any, task: RayTask) -> None:
+def _check_nodes(ray: Any, folder: str, marker: str) -> None:
     """:raises ValueError: a machine can't take part."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -284,8 +270,8 @@ def _check_nodes(ray: Any, task: RayTask) -> None:
     for node in ray.nodes():
         if node["Alive"] and node["Resources"].get("CPU"):
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            remote = ray.remote(num_cpus=0, scheduling_strategy=there)(RayTask.problem_here)
-            looks[remote.remote(task)] = node["NodeManagerHostname"]
+            task = ray.remote(num_cpus=0, scheduling_strategy=there)(problem_here)
+            looks[task.remote(folder, marker)] = node["NodeManagerHostname"]
     for reference, host in looks.items():
         try:
             problem = ray.get(reference)

@@ -21,7 +21,6 @@ from rskip.language_modeling.preparation import prepare_text
 from rskip.language_modeling.settings import LanguageModelingSettings, TrainingSettings
 from rskip.language_modeling.training import CurvePoint
 from rskip.machine.device import set_gpu_arithmetic
-from rskip.machine.terminal import duration
 from rskip.records import Record
 from rskip.tasks import ModelDescription, Outcome, looped
 from rskip.tasks.looped import DECIMALS, evaluation_file, scored_file
@@ -63,7 +62,7 @@ def _corpus(settings: LanguageModelingSettings) -> TextCorpus | None:
 def train(run: Run[LanguageModelingSettings]) -> None:
     """Trains to the end, from the last checkpoint if there is one."""
     ensure_data(run.settings, mirror=run.mirror)
-    looped.train(run, partial(train_command, run), points=CurvePoint, line=_line)
+    looped.train(run, partial(train_command, run))
 
 
 def commands(run: Run[LanguageModelingSettings]) -> list[list[str]]:
@@ -79,13 +78,6 @@ def train_command(run: Run[LanguageModelingSettings], precision: str) -> list[st
     defaults, settings = TrainingSettings().to_dict(), {**run.settings.train.to_dict(), "precision": precision}
     changed = {name: value for name, value in settings.items() if value != defaults[name]}
     return looped.command(run, ["lm", "train", str(data_folder(run.settings))], changed)
-
-
-def _line(point: CurvePoint) -> str:
-    return (
-        f"  iteration {point.iteration:6,}   train loss {point.train_loss:.4f}   valid loss {point.valid_loss:.4f}   "
-        f"{duration(point.seconds)}"
-    )
 
 
 def score(run: Run[LanguageModelingSettings]) -> Outcome:

@@ -51,6 +51,11 @@ class Difference(Struct, frozen=True, kw_only=True):
     detectable: float | None = None
     needed: int | None = None
 
+    @property
+    def detected(self) -> bool:
+        """Whether the test detects the difference."""
+        return self.p is not None and self.p < 1 - CONFIDENCE
+
 
 def compare(
     baseline: Mapping[int, float], variants: Sequence[Mapping[int, float]], same_settings: Sequence[bool]

@@ -13,7 +13,7 @@ from torch import nn
 
 from rskip.checkpoint.config_file import CONFIG, WEIGHTS
 from rskip.tasks.process import launched
-from rskip.tasks.run import Run, new_lines, once
+from rskip.tasks.run import Run, once
 from rskip.tasks.task import Outcome
 from rskip.tasks.training_folder import TrainingFolder, read_points
 
@@ -63,23 +63,15 @@ def device_flags(gpus: int) -> list[str]:
     return ["--device", "cpu"] if gpus == 0 else []
 
 
-def train(
-    run: Run[Any], command: Callable[[str], list[str]], *, points: type[Any], line: Callable[[Any], str]
-) -> None:
+def train(run: Run[Any], command: Callable[[str], list[str]]) -> None:
     """Trains to the end, from the last checkpoint if there is one.
 
     :param command: the command for a precision.
-    :param points: the type of the curve's points. `line` describes one.
     """
     print(f"{run.name}, seed {run.seed}", flush=True)
-    folder = training_folder(run)
     if not finished(run):
-        run.train(
-            command,
-            asked=run.settings.train.precision,
-            resumed=folder.checkpoint.exists(),
-            report=new_lines(folder.curve, lambda curve: [line(each) for each in read_points(curve, points)]),
-        )
+        precision = run.begin_session(asked=run.settings.train.precision)
+        run.train(command(precision), resumed=training_folder(run).checkpoint.exists())
 
 
 def score(

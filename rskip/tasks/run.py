@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,6 +26,7 @@ SettingsT = TypeVar("SettingsT")
 RUNS = Path("runs")  # unless a recipe names another folder
 FIRST_STAGE = "train"  # the only or first training stage of a run
 SESSION = "rskip run | "  # begins the line of train.log with the environment of a session
+_SAID = re.compile(r"note: |(epoch|iteration) [\d,]+/")
 _ENVIRONMENT = ("git", "packages", "machine")
 
 
@@ -69,48 +71,41 @@ class Run(Generic[SettingsT]):
             return []
         return ["--probe-every", str(self.probe.every), "--probe-file", str(self.folder.probe)]
 
-    def train(
-        self,
-        command: Callable[[str], Sequence[str]],
-        *,
-        stage: str = FIRST_STAGE,
-        asked: str,
-        resumed: bool,
-        report: Callable[[], None],
-    ) -> None:
-        """Runs a session of a training to its end. Its output goes to train.log in the folder.
+    def train(self, command: Sequence[str], *, resumed: bool, report: Callable[[], None] = lambda: None) -> None:
+        """Runs a session of a training, which `begin_session` began, to its end. Its output goes to train.log.
 
-        :param command: returns the command line for the precision of the training.
-        :param stage: the training stage.
-        :param asked: the precision in the settings.
+        Prints the log's notes and the points of its learning curve.
+
+        :param command: the words of the command.
         :param resumed: whether the session starts from a checkpoint.
-        :param report: called about every second, to print progress.
-        :raises ValueError: the number of GPUs differs from that at the start, or the command refuses its arguments.
+        :param report: called about every second, to print further progress.
+        :raises ValueError: the command refuses its arguments.
         :raises CommandFailed: the command failed.
         """
-        precision = self.begin_session(stage=stage, asked=asked)
-        words, notes = command(precision), new_lines(self.folder.train_log, notes_of)
+        said = new_lines(self.folder.train_log, _said)
 
         def on_poll() -> None:
-            notes()
+            said()
             report()
 
         print(f"{'resuming' if resumed else 'training'}; log: {self.folder.train_log}", flush=True)
-        if precision != asked:
-            here = precision == precision_here(asked, gpus=self.gpus)
-            why = f"{asked} is slower on a CPU without instructions for it" if here else f"it began in {precision}"
-            print(f"training in {precision}, though the recipe says {asked}: {why}", flush=True)
         processes = max(self.gpus, 1)
-        run_logged(words, log=self.folder.train_log, processes=processes, lock=self.lock, on_poll=on_poll)
+        run_logged(command, log=self.folder.train_log, processes=processes, lock=self.lock, on_poll=on_poll)
 
     def begin_session(self, *, stage: str = FIRST_STAGE, asked: str = "float32") -> str:
-        """Logs the environment of a training session, and returns its precision; see `train`, which calls it.
+        """Logs the environment of a training session, and returns its precision.
 
-        A task that trains in this process must call it too.
+        :param stage: the training stage.
+        :param asked: the precision in the settings.
+        :raises SettingError: the number of GPUs differs from that at the start.
         """
         self.folder.keep_processes(max(self.gpus, 1))
         name = "precision" if stage == FIRST_STAGE else f"precision-{stage}"
         precision = self.folder.keep(name, precision_here(asked, gpus=self.gpus))  # which its checkpoints need
+        if precision != asked:
+            here = precision == precision_here(asked, gpus=self.gpus)
+            why = f"{asked} is slower on a CPU without instructions for it" if here else f"it began in {precision}"
+            print(f"training in {precision}, though the recipe says {asked}: {why}", flush=True)
         session = {**describe_environment(), "precision": precision}
         if stage != FIRST_STAGE:
             session["stage"] = stage
@@ -195,10 +190,10 @@ class RunFolder:
         return f"move {self.path} away and run again"
 
 
-def notes_of(log: Path) -> list[str]:
-    """The complete lines of a log that begin with `note: `."""
+def _said(log: Path) -> list[str]:
+    """The complete lines of a log that `rskip run` repeats: notes, and points of a learning curve."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    return [line[:-1] for line in lines if line.startswith("note: ") and line.endswith("\n")]
+    return [line[:-1] for line in lines if _SAID.match(line) and line.endswith("\n")]
 
 
 def new_lines(file: Path, lines: Callable[[Path], Sequence[str]]) -> Callable[[], None]:
@@ -227,11 +222,6 @@ def once(file: Path, evaluate: Callable[[], dict[str, Any]] = dict) -> dict[str,
     if not file.exists():
         _write(file, json.dumps(evaluate(), indent=1))
     return read_state(file, dict[str, Any], advice="delete it to evaluate again")
-
-
-def epoch_line(epoch: int, figures: Sequence[str], seconds: float) -> str:
-    """The line of an epoch, in the same format for all tasks: number, values, and training time so far."""
-    return "   ".join([f"  epoch {epoch:3d}", *figures, f"{seconds / 60:.1f} min"])
 
 
 def precision_here(asked: str, *, gpus: int) -> str:

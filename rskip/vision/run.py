@@ -20,7 +20,7 @@ from rskip.records import Record
 from rskip.settings.errors import SettingError, shown
 from rskip.tasks import ModelDescription, Outcome, looped
 from rskip.tasks.looped import DECIMALS, evaluation_file, scored_file, training_folder
-from rskip.tasks.run import Run, epoch_line, once, precision_here
+from rskip.tasks.run import Run, once, precision_here
 from rskip.vision.data import ImageSet, checksums, load_dataset
 from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluate
@@ -44,7 +44,7 @@ def train(run: Run[VisionSettings]) -> None:
         ensure_dataset(settings.dataset, mirror=run.mirror)
     else:
         find_labelled_files(Path(settings.data))
-    looped.train(run, partial(train_command, run), points=CurvePoint, line=_line)
+    looped.train(run, partial(train_command, run))
 
 
 def check(runs: Sequence[Run[VisionSettings]]) -> None:
@@ -80,13 +80,6 @@ def train_command(run: Run[VisionSettings], precision: str) -> list[str]:
     }
     compiled = "--compile" if settings["compile"] else "--no-compile"
     return looped.command(run, ["vision", "train"], changed, *_data(run), "--precision", precision, compiled)
-
-
-def _line(point: CurvePoint) -> str:
-    metrics = [f"train loss {point.train_loss:.3f}", f"error {point.train_error:5.2f} %"]
-    if point.test_loss is not None:
-        metrics += [f"test loss {point.test_loss:.3f}", f"error {point.test_error:5.2f} %"]
-    return epoch_line(point.epoch, metrics, point.seconds)
 
 
 def _data(run: Run[VisionSettings]) -> list[str]:

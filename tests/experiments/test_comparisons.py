@@ -167,7 +167,7 @@ def test_variants_that_differ_in_the_connection_share_a_deviation_and_the_rest_s
     ]  # fmt: skip
     assert [note for note in table.notes if note.startswith("Seeds")] == [
         "Seeds needed to detect the measured difference with probability 0.8, if it is true: mine/twice 77, "
-        "mine/thrice 10. Cheapest next runs: mine/thrice and mine/plain, seeds up to 10.",
+        "mine/thrice 10.",
     ]
 
 

@@ -22,7 +22,7 @@ import pytest
 from rskip.cli.main import main
 from rskip.experiments import sweep
 from rskip.experiments.recipe import load_recipe, load_recipes
-from rskip.experiments.sweep import RayTask, RunKilled
+from rskip.experiments.sweep import RunKilled, work
 from rskip.extras import advice
 from rskip.files.folder_lock import read_owner
 from rskip.translation.data import data_folder
@@ -230,47 +230,46 @@ def test_a_run_gets_the_gpus_and_cores_that_it_needs(project: Path) -> None:
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], RayTask]:
-    """A task whose `rskip` is a shell script."""
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Does a task whose `rskip` is a shell script."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin/python"))
     monkeypatch.chdir(tmp_path)
 
-    def task(script: str) -> RayTask:
+    def run(script: str) -> str:
         (tmp_path / "bin").mkdir(exist_ok=True)
         (tmp_path / "bin/rskip").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "bin/rskip").chmod(0o755)
         variables = {"RSKIP_JOB": "1", "OMP_NUM_THREADS": "3"}
-        words, log = ["run", "x"], "runs/x/1/run.log"
-        return RayTask(folder=str(tmp_path), marker="bin", words=words, log=log, variables=variables)
+        return work(str(tmp_path), "marker", ["run", "x"], "runs/x/1/run.log", variables)
 
-    return task
+    (tmp_path / "marker").touch()
+    return run
 
 
 def test_a_task_is_the_command_and_says_in_one_line_what_went_wrong(
-    command: Callable[[str], RayTask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert command('echo "$@" $RSKIP_JOB $OMP_NUM_THREADS $PWD').run() == ""
+    assert run('echo "$@" $RSKIP_JOB $OMP_NUM_THREADS $PWD') == ""
     assert (tmp_path / "runs/x/1/run.log").read_text() == f"run x 1 3 {tmp_path}\n"
-    assert command("echo rskip run: error: the weight is nan >&2; exit 1").run() == "the weight is nan"
-    assert command("kill -TERM $$").run() == "killed by signal 15: it printed nothing"
+    assert run("echo rskip run: error: the weight is nan >&2; exit 1") == "the weight is nan"
+    assert run("kill -TERM $$") == "killed by signal 15: it printed nothing"
     with pytest.raises(RunKilled):
-        command("kill -KILL $$").run()
+        run("kill -KILL $$")
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/x/1/run.log")
 
     with monkeypatch.context() as patch:
         patch.setattr(sweep, "end_of", full)
-        problem = command("").run()
+        problem = run("")
     assert problem.endswith(": [Errno 28] No space left on device: 'runs/x/1/run.log'")
 
 
 def test_a_machine_that_does_not_see_the_folder_runs_nothing(
-    command: Callable[[str], RayTask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep, "_LOOKS", 1)
-    task = command("touch ran")
-    (tmp_path / "bin").rename(tmp_path / "elsewhere")
-    problem = task.run()
+    (tmp_path / "marker").unlink()
+    problem = run("touch ran")
     assert f" doesn't see {tmp_path}, or sees other files in it than this machine: put the project's" in problem
     assert not (tmp_path / "ran").exists() and "\n" not in problem

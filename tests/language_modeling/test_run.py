@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ def project(prepared: Path, small: dict[str, Any], tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
 
     def run_here(command: list[str], *, log: Path, on_poll: Callable[[], None], **_: object) -> None:
-        assert main(command[1:]) == 0
+        with log.open("a") as file, redirect_stderr(file):
+            assert main(command[1:]) == 0
         on_poll()
 
     monkeypatch.setattr("rskip.tasks.run.run_logged", run_here)
@@ -41,7 +43,7 @@ def project(prepared: Path, small: dict[str, Any], tmp_path: Path, monkeypatch: 
 def test_a_run_leaves_a_record_and_a_model(project: Path, prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "mine.yaml", "--gpus", "0", "--seeds", "3"]) == 0
     printed = capsys.readouterr().out
-    assert "iteration     11   train loss" in printed and "--- sample 1" in printed
+    assert "\niteration 11/11   lr " in printed and "--- sample 1" in printed
     record = read_record(project / "results/mine/3.json")
     assert record.kind == "language_modeling" and record.config["train"]["connection"] == "2rskip+ln"
     model = rskip.load(project / "runs/mine/3")

@@ -13,10 +13,9 @@ from rskip.tasks.run import (
     SESSION,
     Run,
     RunFolder,
+    _said,
     earlier_environments,
-    epoch_line,
     new_lines,
-    notes_of,
     precision_here,
     trained_in,
 )
@@ -102,30 +101,21 @@ def test_float32_takes_the_place_of_emulated_bfloat16(monkeypatch: pytest.Monkey
     assert [precision_here("bfloat16", gpus=gpus) for gpus in (1, 2)] == ["bfloat16", "float32"]
 
 
-def test_epochs_are_printed_once_as_they_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = tmp_path / "log"
-
-    def lines(file: Path) -> list[str]:
-        return [epoch_line(int(word), ["loss 1.5"], 90) for word in file.read_text().split()]
-
-    report = new_lines(log, lines)
-    report()
-    log.write_text("1 2")
-    report()
-    assert capsys.readouterr().out == "  epoch   1   loss 1.5   1.5 min\n  epoch   2   loss 1.5   1.5 min\n"
-    resumed = new_lines(log, lines)
-    for text in ("1", "1 2", "1 2 3"):  # a resumed training does its last epoch again
-        log.write_text(text)
-        resumed()
-    assert capsys.readouterr().out == "  epoch   3   loss 1.5   1.5 min\n"
-
-
-def test_the_notes_of_a_log_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_notes_and_points_of_a_log_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "train.log"
-    log.write_text("note: of an earlier session\n")
-    notes = new_lines(log, notes_of)
-    for text, printed in (("a\nnote: b", ""), (" c\nnote: d\n", "note: b c\nnote: d\n"), ("", ""), ("e\n", "")):
+    log.write_text("note: of an earlier session\niteration 5/20   lr 1\n")
+    report = new_lines(log, _said)
+    for text, printed in (
+        ("a\nnote: b", ""), (" c\nnote: d\n", "note: b c\nnote: d\n"), ("", ""), ("epoch 1\niteration 1\n", ""),
+        ("epoch 1/3   loss 2\niteration 1,000/2,000   loss 1\n",
+         "epoch 1/3   loss 2\niteration 1,000/2,000   loss 1\n"),
+    ):  # fmt: skip
         with log.open("a") as file:
             file.write(text)
-        notes()
+        report()
         assert capsys.readouterr().out == printed
+    again = new_lines(log, lambda file: file.read_text().split())
+    for text in ("1", "1 2", "1 2 3"):  # a resumed training does its last epoch again
+        log.write_text(text)
+        again()
+    assert capsys.readouterr().out == ""

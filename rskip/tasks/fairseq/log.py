@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from rskip.machine.terminal import duration
-from rskip.tasks.run import SESSION, epoch_line
+from rskip.tasks.run import SESSION
 
 JSON_LINE = re.compile(r"\| INFO \| (train|valid|train_inner) \| (\{.*\})$")
 """A line of metrics: which kind, and the metrics as a JSON object."""
@@ -142,4 +142,4 @@ def _line(epoch: Epoch, *, by_update: bool) -> str:
     if epoch.valid_ppl is not None:
         figures.append(f"ppl {epoch.valid_ppl:.2f}")
     figures += [f"{name.replace('_', ' ')} {value:.3f}" for name, value in epoch.more.items()]
-    return epoch_line(epoch.epoch, figures, epoch.seconds or 0)
+    return "   ".join([f"  epoch {epoch.epoch:3d}", *figures, f"{(epoch.seconds or 0) / 60:.1f} min"])

@@ -63,10 +63,9 @@ class FairseqTraining:
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         if self._profiled:
             initialise(self.run, self._first_weights)
+        precision = self.run.begin_session(stage=self.stage, asked=self.precision)
         self.run.train(
-            self.command,
-            stage=self.stage,
-            asked=self.precision,
+            self.command(precision),
             resumed=(self.checkpoints / "checkpoint_last.pt").exists(),
             report=new_lines(self.run.folder.train_log, self._epoch_lines),
         )
