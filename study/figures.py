@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from rskip.analysis.charts import Chart, View
+from rskip.analysis.figures import Chart, View
 from rskip.analysis.measurement import Measurement, joined, learning_curves, read_measurement
 from rskip.analysis.trace import read_trace
 from rskip.experiments.recipe import all_recipes

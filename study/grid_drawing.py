@@ -15,8 +15,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rskip.analysis import figures
-from rskip.analysis.charts import Chart, Row, View, chart, choose_kind, chosen
-from rskip.analysis.figures import COLOUR_MAP, COLOURS, MARKERS, label_decades, spans_decade, word
+from rskip.analysis.figures import (
+    COLOUR_MAP,
+    COLOURS,
+    MARKERS,
+    Chart,
+    Row,
+    View,
+    chart,
+    choose_kind,
+    chosen,
+    label_decades,
+    spans_decade,
+    word,
+)
 from rskip.analysis.measurement import Measurement, Value
 from rskip.analysis.registry import Kind
 from rskip.experiments.grids import grid_lines, ranked_by

@@ -1,48 +1,52 @@
-"""Figures of measurements, as PNG or SVG, in one style that works in print, in greyscale and for the colour-blind."""
+"""Figures of measurements, as PNG or SVG, in one style that works in print, in greyscale and for the colour-blind.
+
+`chart` selects what a figure draws: one row per point or cell, and the keys of its position. `draw_chart` draws it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from rskip.analysis.charts import MEAN, Chart, Row, View, chart
-from rskip.analysis.measurement import Measurement
+import msgspec
+
+from rskip.analysis.measurement import Measurement, Value
+from rskip.analysis.registry import DRAWN, Kind
 from rskip.files.plot import check_plot, plot_file
+from rskip.settings.check import check
+from rskip.settings.errors import SettingError, did_you_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+Row = dict[str, Any]
+Panel = list[Row]
+MEAN = "mean"  # stands in for a seed in rows that are means over seeds
+_PLACE = ("model", "depth", "seed", "update", "block", "stage", "sublayer")
+_NO_VALUES = ("model", "seed", "epoch", "update")  # columns of a learning curve
+_CELLS: dict[str, dict[str, Any]] = {  # where the cells of heat maps are drawn
+    "sources": {"x": "block", "y": "source", "columns": ("stage",), "panels": ("model", "depth"), "colour": "value"},
+    "histogram": {"x": "block", "y": "bin", "columns": ("quantity",), "panels": ("model", "depth"), "colour": "share"},
+    "heat_map": {"x": "update", "y": "block", "columns": ("model", "seed"), "panels": ("quantity",), "colour": "value"},
+}
+
 WIDTH = 7.0  # inches, the width of a page's text
 STYLE = {
-    "font.size": 8.5,
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 8.5,
-    "legend.fontsize": 8,
-    "figure.titlesize": 9.5,
-    "xtick.labelsize": 7.5,
-    "ytick.labelsize": 7.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "axes.edgecolor": "0.3",
-    "axes.grid": True,
-    "grid.color": "0.92",
-    "grid.linewidth": 0.6,
-    "xtick.color": "0.3",
-    "ytick.color": "0.3",
-    "xtick.labelcolor": "black",
-    "ytick.labelcolor": "black",
-    "lines.linewidth": 1.3,
-    "lines.markersize": 3.6,
-    "legend.frameon": False,
+    **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), 8.5), "legend.fontsize": 8,
+    "figure.titlesize": 9.5, **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 7.5),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False), "axes.grid": True,
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), "0.3"), "grid.color": "0.92",
+    **dict.fromkeys(("xtick.labelcolor", "ytick.labelcolor"), "black"),
+    **dict.fromkeys(("axes.linewidth", "grid.linewidth"), 0.6), "lines.linewidth": 1.3, "lines.markersize": 3.6,
     "legend.handlelength": 2.6,
-}
+}  # fmt: skip
 # Okabe and Ito's colours for the colour-blind, without their yellow, which is faint on white
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e69f00", "#7f7f7f")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
@@ -56,51 +60,24 @@ _MARKS = 6  # number of markers on a line with many points
 _LINE, _HANDLE = 115, 8  # characters that fit below the panels, and the width of a line's sample in the legend
 
 WORDS = {  # in labels, by quantity
-    "x_rms": "RMS of x",
-    "f_rms": "RMS of F(x)",
-    "y_rms": "RMS of y",
-    "similarity": "cosine between positions of y",
-    "gradient": "gradient norm ‖∂L/∂y‖",
-    "alpha": "α",
-    "beta": "β",
-    "gamma": "(1−α)(1−β)",
-    "transform": "transform gate T",
-    "coefficient": "x : F(x), by coefficient",
-    "norm": "x : F(x), by norm",
-    "contribution": "x : F(x), by contribution",
-    "scale": "coefficient of x",
-    "stream_similarity": "cosine between streams",
-    "effective_rank": "effective rank of the streams",
-    "row_gain": "row gain of H",
-    "column_gain": "column gain of H",
-    "from_stochastic": "distance of H from doubly stochastic",
-    "from_identity": "‖H − I‖",
-    "weight": "weight in a block's input",
-    "source": "source: 0 the input, else the block",
-    "update": "updates",
-    "epoch": "epochs",
-    "bin": "value",
-    "share": "share of positions",
-    "self_attn": "self-attention",
-    "encoder_attn": "encoder attention",
-    "ffn": "feed-forward",
+    "x_rms": "RMS of x", "f_rms": "RMS of F(x)", "y_rms": "RMS of y", "similarity": "cosine between positions of y",
+    "gradient": "gradient norm ‖∂L/∂y‖", "alpha": "α", "beta": "β", "gamma": "(1−α)(1−β)",
+    "transform": "transform gate T", "coefficient": "x : F(x), by coefficient", "norm": "x : F(x), by norm",
+    "contribution": "x : F(x), by contribution", "scale": "coefficient of x",
+    "stream_similarity": "cosine between streams", "effective_rank": "effective rank of the streams",
+    "row_gain": "row gain of H", "column_gain": "column gain of H",
+    "from_stochastic": "distance of H from doubly stochastic", "from_identity": "‖H − I‖",
+    "weight": "weight in a block's input", "source": "source: 0 the input, else the block",
+    "update": "updates", "epoch": "epochs", "bin": "value", "share": "share of positions",
+    "self_attn": "self-attention", "encoder_attn": "encoder attention", "ffn": "feed-forward",
     **{f"layer{number}": f"stage {number}" for number in range(1, 5)},
-    "loss": "training loss",
-    "gradient_norm": "norm of the whole gradient",
-    "train_loss": "training loss",
-    "valid_loss": "validation loss",
-    "test_loss": "test loss",
-    "train_error": "training error, %",
-    "test_error": "test error, %",
-    "valid_ppl": "validation perplexity",
-    "valid_cider": "validation CIDEr",
-    "time": "time of a step, ×",
-    "time_of_training": "time of the training, × that of the baseline",
-    "loss_second_half": "loss on the second half of the validation text",
-    "calls": "operator calls, ×",
-    "memory": "memory kept, ×",
-    "cosine": "cosine, untrained",
-}
+    "loss": "training loss", "gradient_norm": "norm of the whole gradient", "train_loss": "training loss",
+    "valid_loss": "validation loss", "test_loss": "test loss", "train_error": "training error, %",
+    "test_error": "test error, %", "valid_ppl": "validation perplexity", "valid_cider": "validation CIDEr",
+    "time": "time of a step, ×", "time_of_training": "time of the training, × that of the baseline",
+    "loss_second_half": "loss on the second half of the validation text", "calls": "operator calls, ×",
+    "memory": "memory kept, ×", "cosine": "cosine, untrained",
+}  # fmt: skip
 _BOUNDED = {"alpha", "beta", "gamma", "transform"}  # between 0 and 1
 _TOGETHER = {  # labels for quantities that share a panel
     **dict.fromkeys(_BOUNDED, "mean of the gate"),
@@ -109,7 +86,158 @@ _TOGETHER = {  # labels for quantities that share a panel
 }
 _LINEAR = _BOUNDED | {"similarity", "stream_similarity", "train_error", "test_error"}
 
-Draw = Callable[["Figure", Chart], None]
+Draw = Callable[["Figure", "Chart"], None]
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a measurement that a figure shows, and the kind of figure. An empty choice selects everything.
+
+    The kinds of each analysis, the default first:
+
+        signals, gradients, ratios,
+        streams                      blocks: values by block, one panel per stage
+        gates                        blocks: means; histogram: blocks × values, one panel per gate
+        depth                        sources: blocks × sources of their inputs, one panel per stage
+        trace                        heat_map: updates × blocks, one panel per run; updates: values over updates, one
+                                     panel per quantity, for `blocks` or by default each stage's last block
+        curves                       curves: values over epochs or updates, one panel per quantity
+    """
+
+    kind: Kind | None = None
+    title: str = ""
+    models: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}
+    quantities: tuple[str, ...] = ()
+    depths: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+    over: Literal["epoch", "update"] = "epoch"
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Rows, and the keys that determine where each is drawn.
+
+    :param x, y: keys of a point's or cell's position.
+    :param columns, panels: keys whose values select the panel's column and row.
+    :param line: key whose value the points of one line share. Each `seed` is a thin line; their mean is a thick one.
+    :param marker: key whose value selects a point's marker.
+    :param colour: key of a cell's value.
+    """
+
+    kind: Kind
+    rows: Sequence[Row]
+    x: str
+    y: str
+    columns: tuple[str, ...]
+    panels: tuple[str, ...]
+    line: str = ""
+    marker: str = ""
+    colour: str = ""
+
+    def to_csv(self) -> str:
+        """The values that are drawn, as CSV."""
+        return Measurement(analysis=self.kind, conditions={}, rows=self.rows).to_csv()
+
+
+def choose_kind(kinds: Sequence[Kind], measurement: Measurement, view: View) -> Kind:
+    """:raises SettingError: the view's kind is not one of the measurement's."""
+    if view.kind and view.kind not in kinds:
+        raise SettingError.of_value("kind", view.kind, f"{' or '.join(kinds)} for {measurement.analysis}")
+    return view.kind or kinds[0]
+
+
+def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008  (frozen)
+    """The chart of a measurement that the view selects.
+
+    :raises ValueError: the view names something that the measurement lacks, or nothing is left to draw.
+    """
+    kind = choose_kind(DRAWN[measurement.analysis].charts, measurement, view)
+    rows = chosen(_histograms(measurement) if kind == "histogram" else _points(measurement, view), view)
+    if kind in _CELLS:
+        return Chart(kind, rows, **_CELLS[kind])
+    if kind == "updates":
+        last = {row["stage"]: row["block"] for row in sorted(rows, key=lambda row: row["block"])}
+        rows = [row for row in rows if view.blocks or row["block"] in last.values()]
+    if kind in ("updates", "curves"):
+        x, panels = ("update", ("block",)) if kind == "updates" else (view.over, ())
+        return Chart(kind, _with_means(rows, x), x, "value", ("quantity",), panels, line="model")
+    marker = "sublayer" if any(row["sublayer"] for row in rows) else ""
+    models, quantities = ({row[key] for row in rows} for key in ("model", "quantity"))
+    together = measurement.analysis == "gates" or len(models) == 1 < len(quantities) and "scale" not in quantities
+    line, panel = ("quantity", "model") if together else ("model", "quantity")
+    return Chart(kind, rows, "block", "value", ("stage",), (panel, "depth"), line=line, marker=marker)
+
+
+def _points(measurement: Measurement, view: View) -> list[Row]:
+    """One row per value: where it was measured, `quantity`, `value`, and for ratios the quartiles."""
+    analysis = DRAWN[measurement.analysis]
+    rows: list[Row] = []
+    for row in measurement.rows:
+        place = {key: row[key] for key in _PLACE if key in row}
+        if analysis.named_by:
+            quartiles = {key: row[key] for key in ("lower", "upper") if key in row}
+            rows.append({**place, "quantity": row[analysis.named_by], "value": row[analysis.values[0]], **quartiles})
+        elif measurement.analysis == "depth":
+            if row["over"] == "sources":
+                rows.append({**place, "quantity": "weight", "source": row["index"], "value": row["weight"]})
+        elif measurement.analysis == "curves":
+            place = {key: row[key] for key in ("model", "seed", view.over)}
+            usual = ("train_loss", "valid_loss", "test_loss", "_error")
+            names = [key for key in row if key not in _NO_VALUES and (view.quantities or key.endswith(usual))]
+            rows += [{**place, "quantity": name, "value": row[name]} for name in names if row[view.over] is not None]
+        else:
+            wanted = [name for name in view.quantities if isinstance(row.get(name), float)]
+            names = list(dict.fromkeys((*analysis.values, *wanted)))
+            rows += [{**place, "quantity": name, "value": row[name]} for name in names]
+    return [row for row in rows if row["value"] is not None]
+
+
+def _histograms(measurement: Measurement) -> list[Row]:
+    """One row per cell: block, gate, the bin's lower edge, and the share of values in the bin."""
+    bins = [key for key in measurement.rows[0] if key[1:].isdecimal()] if measurement.rows else []
+    return [
+        {key: row[key] for key in _PLACE if key in row}
+        | {"quantity": row["gate"], "bin": number / len(bins), "share": row[key]}
+        for row in measurement.rows
+        for number, key in enumerate(bins)
+    ]
+
+
+def chosen(rows: list[Row], view: View) -> list[Row]:
+    """The rows that the view selects, with its labels, and its order of models and quantities."""
+    for name, key in (("models", "model"), ("quantities", "quantity"), ("depths", "depth"), ("blocks", "block")):
+        if not (wanted := getattr(view, name)) or not rows:
+            continue
+        there = dict.fromkeys(row.get(key) for row in rows)
+        for value in wanted:
+            if value not in there:
+                listed = list(map(str, there))
+                raise SettingError.of_value(name, value, f"{', '.join(listed)}{did_you_mean(value, listed)}")
+        rows = [row for row in rows if row[key] in wanted]
+        if name in ("models", "quantities"):
+            rows.sort(key=lambda row, key=key, wanted=wanted: wanted.index(row[key]))  # type: ignore[misc]
+    if not rows:
+        raise ValueError("nothing is left to draw: select less narrowly")
+    return [{**row, "model": view.labels.get(row["model"], row["model"])} for row in rows]
+
+
+def _with_means(rows: list[Row], x: str) -> list[Row]:
+    """The rows, and for lines with several seeds their mean at each x that all seeds share."""
+    lines: dict[tuple[Value, ...], dict[Value, dict[Value, Row]]] = {}
+    for row in rows:
+        line = lines.setdefault((row["model"], row["quantity"], row.get("block")), {})
+        line.setdefault(row[x], {})[row["seed"]] = row
+    means = []
+    for places in lines.values():
+        seeds = {seed for place in places.values() for seed in place}
+        for place in places.values():
+            if len(seeds) > 1 and len(place) == len(seeds):
+                first = next(iter(place.values()))
+                means.append({**first, "seed": MEAN, "value": fmean(row["value"] for row in place.values())})
+    return rows + means
 
 
 def draw(measurement: Measurement, path: str | Path, view: View = View()) -> None:  # noqa: B008  (frozen)
@@ -145,9 +273,6 @@ def draw_chart(
             other[1](figure, shown)
         else:
             (_draw_cells if shown.colour else _draw_lines)(figure, shown, places)
-
-
-Panel = list[Row]
 
 
 def _panels(shown: Chart) -> list[list[Panel]]:

@@ -38,3 +38,10 @@ ANALYSES: Mapping[str, Analysis] = {
     "streams": Analysis(values=STREAMS, streams=True),
     "depth": Analysis(charts=("sources",), streams=True),
 }
+DRAWN: Mapping[str, Analysis] = {  # also the measurements of a training
+    **ANALYSES,
+    "trace": Analysis(
+        charts=("heat_map", "updates"), values=("x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma")
+    ),
+    "curves": Analysis(charts=("curves",)),
+}

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rskip.analysis.charts import DRAWN, View, chart
+from rskip.analysis.figures import View, chart, draw
 from rskip.analysis.measurement import learning_curves
-from rskip.analysis.registry import ANALYSES
+from rskip.analysis.registry import ANALYSES, DRAWN
 from rskip.cli._options import add_options, given_options
 from rskip.experiments.recipe import results_folder
 from rskip.machine.terminal import columns
@@ -73,8 +73,6 @@ def write(measurement: Measurement, folder: Path, view: View | None = None) -> l
 
     :param view: the part of the measurement that the first chart shows.
     """
-    from rskip.analysis.figures import draw  # loads NumPy, which --help doesn't need
-
     name = measurement.analysis
     paths = [folder / f"{name}.{kind}" for kind in ("json", "csv")]
     for path in paths:

@@ -12,7 +12,7 @@ from torch import nn
 
 from rskip.analysis.analyses import depth, streams
 from rskip.analysis.blocks import residual_blocks
-from rskip.analysis.charts import chart
+from rskip.analysis.figures import chart
 from rskip.analysis.streams import StreamRecorder, effective_rank, part_similarity
 from rskip.analysis.tables import text_form
 from rskip.connections import Connection, Mixing, StackConnection, mixing_of, register_connection

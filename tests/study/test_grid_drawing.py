@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.analysis.charts import View
+from rskip.analysis.figures import View
 from rskip.analysis.measurement import Measurement
 from rskip.settings.errors import SettingError
 from study.grid_drawing import chart_of, draw_chart

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from rskip.analysis.charts import View
+from rskip.analysis.figures import View
 from rskip.experiments.recipe import all_recipes
 from rskip.records import Record
 from rskip.records.statistics import holm

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.analysis.charts import View, chart
-from rskip.analysis.figures import draw
+from rskip.analysis.figures import View, chart, draw
 from rskip.analysis.measurement import Measurement, joined, learning_curves
 from rskip.records import Record
 from rskip.settings.errors import SettingError
@@ -108,7 +107,7 @@ def test_traces_have_the_mean_of_seeds_where_all_seeds_go_on():
     assert csv(TRACE, kind="updates", quantities=("loss",), models=("1xskip+ln",))[1:] == [
         "1xskip+ln,1,25,1,encoder,ffn,loss,5.0"
     ]
-    assert len(csv(TRACE, quantities=("f_rms",), seeds=(1,))) == 1 + 4
+    assert len(csv(TRACE, quantities=("f_rms",))) == 1 + 6
     other = {**traced("1xskip+ln", 1, 25, None), "block": 2}
     of_last = csv(measured("trace", *TRACE.rows, other), kind="updates", models=("1xskip+ln",))
     assert {line.split(",")[3] for line in of_last[1:]} == {"2"}, "the stage's last block, where none is chosen"
