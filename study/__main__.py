@@ -2,7 +2,6 @@
 
     python -m study                         updates all files that are out of date
     python -m study --check                 changes nothing; exit status 1 if a file is out of date
-    python -m study field/6x6               prints a table like `rskip report`, with the costs of connections
 
 It writes study/results/README.md, docs/claims.md, the tables in README.md and docs/, and the figures.
 For runs with new records it also updates checkpoints.json and the model cards.
@@ -14,12 +13,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
 from rskip.cli.main import one_line
 from rskip.experiments.results import read_results
 from rskip.records import Record
-from rskip.records.tables import Format, write_documents
+from rskip.records.tables import write_documents
 from rskip.zoo import publishing
 from rskip.zoo.registry import CARD, FILE_NAME, ModelEntry
 from study.costs import read_costs
@@ -32,30 +30,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("tables", nargs="*", metavar="NAME", help="print this table")
-    parser.add_argument("--format", choices=get_args(Format), default="text", help="output format (default: text)")
     parser.add_argument("--check", action="store_true", help="change nothing, and list files that are out of date")
-    args = parser.parse_args(arguments)
     try:
-        return _run(args, Path())
+        return _run(Path(), check=parser.parse_args(arguments).check)
     except (OSError, ValueError) as error:
         print(f"study: error: {one_line(error)}", file=sys.stderr)
         return 2
 
 
-def _run(args: argparse.Namespace, root: Path) -> int:
-    if args.tables and args.check:
-        raise ValueError("NAME and --check exclude each other: give only one of them")
+def _run(root: Path, *, check: bool) -> int:
     costs = read_costs(root)
     results = read_results(root)
-    for name in args.tables:
-        table = costs.table(name) if name in costs.tables else costs.added(results.table(name), results.grids.get(name))
-        print(table.render(args.format), end="")
-    if args.tables:
-        return 0
     texts, made = outdated_texts(root, results, costs), figures(root, results, costs)
     models = outdated_models(results.records)
-    if args.check:
+    if check:
         of_models = [f"{entry.name} in {FILE_NAME}" for entry in models]
         outdated = [*texts, *(path for figure in made for path in figure.outdated()), *of_models]
         if outdated:

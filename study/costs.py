@@ -94,12 +94,11 @@ class Costs:
         """The table of a grid with columns for the costs that are known; another table stays as it is."""
         if not grid:
             return table
-        of = {name: self.figures(each, grid[0]) for each in grid for name in (each.parts[-2], each.address)}
+        of = {each.parts[-2]: self.figures(each, grid[0]) for each in grid}
         kept = [heading for heading in HEADINGS if any(of[row[0]][heading] is not None for row in table.rows)]
         rows = [[*row, *(_shown(of[row[0]][heading]) for heading in kept)] for row in table.rows]
         legend = [*table.legend, *([self._note(self._model(grid[0]), kept)] if kept else [])]
-        numbers = [{**each, **of[each["variant"]]} for each in table.numbers]
-        return replace(table, headings=[*table.headings, *kept], rows=rows, legend=legend, numbers=numbers)
+        return replace(table, headings=[*table.headings, *kept], rows=rows, legend=legend)
 
     def _figures(self, model: str, connection: str) -> dict[str, float | None]:
         if model not in self.models or connection not in self.of[model]:

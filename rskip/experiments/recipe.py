@@ -1,24 +1,26 @@
 """Recipes: one YAML file holds everything that determines the results of a study's runs.
 
-A recipe has its own fields (`OwnFields` and `variants`) and the settings of its task (`rskip.tasks`). `variants`
-turn a file into a sweep: see `rskip.experiments.variants`. A variant's run has the address RECIPE/VARIANT, where
-RECIPE is the file's name without `.yaml`. Only the settings decide what a run computes; they are its *config*.
-Overrides (`--set train.lr=0.003`) change settings, so they name another run.
+A recipe has its own fields (`OwnFields` and `variants`) and the settings of its task (`rskip.tasks`). `variants` maps
+names to changes of the file's common content. A list of such mappings is a grid: every combination of their names is a
+variant. A variant's run has the address RECIPE/VARIANT, where RECIPE is the file's name without `.yaml`. Only the
+settings decide what a run computes; they are its *config*. Overrides (`--set train.lr=0.003`) change settings, so they
+name another run.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from fnmatch import fnmatchcase
+from functools import cached_property, reduce
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from rskip.experiments.variants import Variant, choose_variants, merge, read_variants
 from rskip.records import RESULTS, Record, record_path
 from rskip.records.record import run_address, without_hash
 from rskip.settings.check import convert, field_names
@@ -31,6 +33,12 @@ FOLDER = Path("recipes")
 _Folder = Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "a folder"})]
 _Content = Annotated[dict[str, Any], msgspec.Meta(extra={"expected": "keys and values of a recipe"})]
 _SUFFIXES = (".yaml", ".yml")
+_LISTED = 10  # an error with a suggestion lists at most this many variants
+_COMMON = ("kind", "results", "runs", "variants")  # the same for all variants of a file
+_Name = Annotated[
+    str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9_.-]*$", extra={"expected": "the name of a variant, such as 2rskip_ln"})
+]
+_Named = dict[_Name, dict[str, Any] | None]
 
 
 class PaperScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,15 +219,15 @@ def read_recipes(
     """A file's variants. Their settings are read, and checked, on first use."""
     content = _read_content(path)
     with errors_about(path):
-        known = read_variants(content)
-        chosen = list(known) if variants is None else choose_variants(variants, known)
+        known = _read_variants(content)
+        chosen = list(known) if variants is None else _choose_variants(variants, known)
         common = {key: value for key, value in content.items() if key != "variants"}
         if not known:
             return [_build(path, None, Variant((), common), overrides or {}, known)]
     recipes = []
     for name in chosen:
         with errors_about(f"{path}, variant {name}"):
-            variant = Variant(known[name].parts, merge(common, known[name].changes))
+            variant = Variant(known[name].parts, _merge(common, known[name].changes))
             recipes.append(_build(path, name, variant, overrides or {}, known))
     return recipes
 
@@ -351,3 +359,63 @@ def _paper_score(content: Mapping[str, Any], task: Task[Any], name: str) -> Pape
         figure=figure,
         note=read.note,
     )
+
+
+class Variant(NamedTuple):
+    """The changes of a variant, and the parts of its name, one from each mapping."""
+
+    parts: tuple[str, ...]
+    changes: dict[str, Any]
+
+
+def _read_variants(content: Mapping[str, Any]) -> dict[str, Variant]:
+    """The variants in a recipe's content by name, in the order of the file; empty if it has none.
+
+    In a grid the first mapping varies slowest; later changes win.
+
+    :raises SettingError: an invalid name or change.
+    """
+    if "variants" not in content:
+        return {}
+    given = content["variants"]
+    if isinstance(given, (list, dict)) and not (given and all(given)):
+        raise SettingError("variants", "is empty", expected="one or more variants")
+    is_grid = isinstance(given, list)
+    read: Any = convert(given, list[_Named] if is_grid else _Named, name="variants")
+    grid: list[dict[str, Any]] = read if is_grid else [read]
+    for number, changes in enumerate(grid):
+        for name, change in changes.items():
+            for key in change or {}:
+                if key in _COMMON:
+                    where = f"variants[{number}]" if is_grid else "variants"
+                    raise SettingError(f"{where}.{name}.{key}", "can't be changed by a variant")
+    variants: dict[str, Variant] = {}
+    for parts in itertools.product(*grid):
+        name = "_".join(parts)
+        if name in variants:
+            raise SettingError("variants", f"has two combinations with the name {name}", advice="rename a part of one")
+        variants[name] = Variant(parts, reduce(_merge, (grid[at][part] or {} for at, part in enumerate(parts))))
+    return variants
+
+
+def _choose_variants(patterns: Sequence[str], known: Mapping[str, Any]) -> list[str]:
+    """The variants that match a name or shell pattern, in the file's order.
+
+    :raises SettingError: a pattern matches none.
+    """
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in known):
+            near, listed = did_you_mean(pattern, known), ", ".join(known) or "none, the file is one run"
+            if near and len(known) > _LISTED:
+                listed = f"{len(known)}, which `rskip run RECIPE` lists"
+            raise SettingError("", f"no variant {pattern}{near}; its variants: {listed}")
+    return [name for name in known if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def _merge(common: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Merges the changes of a variant into the common content, also within nested mappings."""
+    merged = copy.deepcopy(dict(common))
+    for key, value in changes.items():
+        before = merged.get(key)
+        merged[key] = _merge(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return merged

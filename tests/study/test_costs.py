@@ -11,11 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rskip.experiments.results import read_results
 from study import streams
-from study.__main__ import main
 from study.costs import FILE, read_costs
 from study.documents import outdated_texts
 from study.figures import figures
@@ -33,23 +30,23 @@ def write_costs(*lines: dict[str, Any]) -> None:
     FILE.write_text("".join(json.dumps({"date": "2026-02-03T04:05:06+00:00", **line}) + "\n" for line in lines))
 
 
-def test_costs_counted_at_a_variants_own_depth_stand_there_and_only_there(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def rendered(name: str, form: Any) -> str:
+    results = read_results(Path())
+    return read_costs(Path()).added(results.table(name), results.grids[name]).render(form)
+
+
+def test_costs_counted_at_a_variants_own_depth_stand_there_and_only_there(project: Path) -> None:
     deep = {"translation_18x18": {"description": "Transformer of 36 layers", "baseline": "1xskip+ln"}}
     shallow = [{**COST, "connection": name, "alike": 0.25} for name in ("1xskip+ln", "2xskip+ln")]
     deeper = [{**row, "model": "translation_18x18", "alike": 0.75} for row in shallow]
     write_costs({"models": MODEL, "rows": shallow}, {"models": deep, "rows": deeper})
     for name, alike, layers in (("small", "0.25", 2), ("large", "0.75", 36)):
-        assert main([f"mine/{name}"]) == 0
-        lines = capsys.readouterr().out.splitlines()
+        lines = rendered(f"mine/{name}", "text").splitlines()
         assert [line.split() for line in lines[3:5]] == [[each, "1.00", "1.00", alike] for each in ("plain", "twice")]
         assert sum(line.endswith(f"in a Transformer of {layers} layers.") for line in lines) == 1
 
 
-def test_lines_stand_by_their_best_cell_and_what_diverged_says_so(
-    record: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lines_stand_by_their_best_cell_and_what_diverged_says_so(record: Callable[..., None]) -> None:
     record("plain", 1, 4.5, lr=2)
     record("plain", 1, 4.7, lr=1)
     record("plain", 2, 4.9, lr=1)
@@ -64,8 +61,7 @@ def test_lines_stand_by_their_best_cell_and_what_diverged_says_so(
         {"models": MODEL, "rows": [{**COST, "connection": "sas", "kept_megabytes": 30.0, "update_ratio": 1.25}]},
         {"models": MODEL, "rows": [{**COST, "connection": "1xskip+ln", "alike": 0.762}]},
     )
-    assert main(["mine/small", "--format", "markdown"]) == 0
-    assert capsys.readouterr().out == (
+    assert rendered("mine/small", "markdown") == (
         "| variant | lr2 | lr1 | sacreBLEU there | time | calls | memory | cosine |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
         "| twice | **4.30 ± 0.14 (2)** | diverged | 33.50 ± 0.71 |  |  |  |  |\n"
@@ -80,13 +76,10 @@ def test_lines_stand_by_their_best_cell_and_what_diverged_says_so(
         "Transformer of 2 layers.\n\n"
         f"Missing:\n\n    {COMMAND} small_gates_lr1 --seeds 1\n"
     )
-    assert main(["mine/small", "--format", "csv"]) == 0
-    rows = {row["variant"]: row for row in csv.DictReader(io.StringIO(capsys.readouterr().out))}
-    assert [row["time"] for row in rows.values()] == ["", "", "", "", "1.25", "1.25"]
+    rows = {row["variant"]: row for row in csv.DictReader(io.StringIO(rendered("mine/small", "csv")))}
     gates = rows["mine/small_gates_lr1"]
     assert (gates["seeds"], gates["command"]) == ("", f"{COMMAND} small_gates_lr1 --seeds 1")
-    assert main(["mine/small", "--format", "latex"]) == 0
-    assert r"twice & \textbf{4.30 $\pm$ 0.14 (2)} & diverged & " in capsys.readouterr().out
+    assert r"twice & \textbf{4.30 $\pm$ 0.14 (2)} & diverged & " in rendered("mine/small", "latex")
 
 
 def test_a_grid_is_drawn_from_its_records(project: Path, record: Callable[..., None]) -> None:
