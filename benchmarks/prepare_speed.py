@@ -1,10 +1,10 @@
 """Speed of cleaning, tokenising and segmenting a corpus, compared with the usual pipeline of shell commands.
 
 The commands are sacremoses' and subword-nmt's. They run in sequence for one language after the other, one process each,
-as in preparation scripts. Ours uses the same settings in `rskip prepare`'s stages, with worker processes. The text is
-Multi30k's training pairs, repeated, with the byte-pair codes of a published model. Both must write the same bytes.
-Prints a table and appends one JSON line to study/results/benchmarks/prepare_speed.jsonl. memory_over_size.py has the
-memory.
+as in preparation scripts. Ours uses the same settings in `rskip prepare`'s stages, with worker processes, and also
+binarises the tokens. The text is Multi30k's training pairs, repeated, with the byte-pair codes of a published model.
+Both must write the same tokens. Prints a table and appends one JSON line to
+study/results/benchmarks/prepare_speed.jsonl. memory_over_size.py has the memory.
 
     python benchmarks/prepare_speed.py --mirror FOLDER [--rounds 5] [--workers 2]
 """
@@ -24,10 +24,11 @@ from measuring.record import append_record, benchmark_parser
 from measuring.rounds import median_min_max, ratios, seconds, take_turns
 
 from rskip.corpora import PrepareOptions
-from rskip.corpora.formats import TextFile
-from rskip.corpora.splits import SplitText
-from rskip.corpora.stages import Setting, deduplicate, segment, tokenise
+from rskip.corpora.binarised import MmapSentences
+from rskip.corpora.formats import TextFile, read_pairs
+from rskip.corpora.stages import Setting, binarise, deduplicate, segment, tokenise, write_dictionary, write_raw
 from rskip.machine.environment import available_cores
+from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding
 
@@ -58,10 +59,10 @@ def commands(folder: Path) -> list[Path]:
     return [folder / f"tokens.{language}" for language in LANGUAGES]
 
 
-def ours(folder: Path, work: Path, pairs: int, workers: int) -> list[Path]:
+def ours(folder: Path, work: Path, workers: int) -> list[Path]:
     """Runs `rskip prepare`'s stages, with WMT'14's cleaning, but without removing duplicates.
 
-    Returns the files with the tokens of LANGUAGES.
+    Returns the prefixes of the binarised files of LANGUAGES.
     """
     setting = Setting(
         options=PrepareOptions(
@@ -73,12 +74,22 @@ def ours(folder: Path, work: Path, pairs: int, workers: int) -> list[Path]:
         workers=workers,
     )
     source, target = (TextFile(folder / f"raw.{language}") for language in LANGUAGES)
-    text = SplitText(split="train", name="multi30k", sides=(source, target))
-    tokenise(setting, [text], [pairs])
+    write_raw((("train", "multi30k", pair) for pair in read_pairs(source, target, sentences=None)), work / "raw")
+    blocks, _ = deduplicate(setting.options.cleaning, tokenise(setting, work / "raw", []))
     pipeline = TextPipeline(setting.config, BytePairEncoding.load(CODES))
     pipeline.save(work / "text")
-    segment(setting, deduplicate(setting), pipeline)
-    return setting.sides("texts/shard1", "train")
+    files = segment(setting, blocks)
+    dictionary = write_dictionary(setting, pipeline, files, work / "dict.txt")
+    binarise(setting, files, dictionary, [work])
+    return [work / f"train.en-de.{language}" for language in LANGUAGES]
+
+
+def as_text(prefixes: list[Path]) -> bytes:
+    """The tokens of binarised files, as the commands write them."""
+    dictionary = Dictionary.load(prefixes[0].with_name("dict.txt"))
+    sides = map(MmapSentences, prefixes)
+    lines = (dictionary.decode(side.sentence(row).tolist()) + "\n" for side in sides for row in range(len(side)))
+    return "".join(lines).encode()
 
 
 def measure_speed(mirror: str | None, rounds: int, workers: int) -> dict[str, Any]:
@@ -89,12 +100,13 @@ def measure_speed(mirror: str | None, rounds: int, workers: int) -> dict[str, An
 
         def run(name: str, workers: int) -> None:
             work = Path(tempfile.mkdtemp(dir=temporary))
-            made[name] = ours(folder, work, pairs, workers) if workers else commands(folder)
+            made[name] = ours(folder, work, workers) if workers else commands(folder)
 
         names = {"commands": 0, "ours, 1 worker": 1, f"ours, {workers} workers": workers}
         calls = {name: partial(seconds, partial(run, name, count)) for name, count in names.items()}
         times = take_turns(calls, rounds, title="prepare")
-        if len({b"".join(path.read_bytes() for path in paths) for paths in made.values()}) > 1:
+        expected = b"".join(path.read_bytes() for path in made.pop("commands"))
+        if any(as_text(prefixes) != expected for prefixes in made.values()):
             raise SystemExit("our tokens differ from the commands'")
     rows = []
     for name, found in times.items():

@@ -13,7 +13,7 @@ from rskip.text.dictionary import Dictionary
 
 with extra("translation", what="a corpus of text"):
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 Integers = NDArray[np.int64]
 
@@ -185,6 +185,41 @@ class MmapSentences:
         if (sizes < 0).any() or (places != (first + np.append(0, np.cumsum(sizes))) * self._width).any():
             raise ValueError(f"{self.index} is damaged: its sizes and offsets contradict each other: binarise again")
         return sizes, self._tokens[first : first + int(sizes.sum())].astype(np.int64)
+
+
+class MmapWriter:
+    """Writes sentences in fairseq's "mmap" format, for `MmapSentences`.
+
+    :param prefix: path of the two files without `.idx` and `.bin`.
+    :param vocabulary: size of the dictionary. As in fairseq, it determines the type of the indices.
+    """
+
+    def __init__(self, prefix: Path, vocabulary: int) -> None:
+        self._prefix, self._code = prefix, 8 if vocabulary < 65_500 else 9
+        self._sizes: list[NDArray[np.int32]] = []
+
+    def __enter__(self) -> MmapWriter:
+        self._data = self._prefix.with_name(self._prefix.name + ".bin").open("wb")
+        return self
+
+    def add(self, tokens: ArrayLike, sizes: ArrayLike) -> None:
+        """Appends sentences.
+
+        :param tokens: the indices of all their tokens, with end symbols.
+        :param sizes: the number of indices in each sentence.
+        """
+        self._data.write(np.asarray(tokens, _TYPES[self._code - 1]).tobytes())
+        self._sizes.append(np.asarray(sizes, "<i4"))
+
+    def __exit__(self, *error: object) -> None:
+        self._data.close()
+        sizes = np.concatenate([np.empty(0, "<i4"), *self._sizes])
+        width = np.dtype(_TYPES[self._code - 1]).itemsize
+        places = (np.cumsum(sizes, dtype="<i8") - sizes) * width
+        with self._prefix.with_name(self._prefix.name + ".idx").open("wb") as file:
+            file.write(_HEADER.pack(b"MMIDIDX\0\0", 1, self._code, len(sizes)))
+            file.write(sizes.tobytes())
+            file.write(places.tobytes())
 
 
 def _require_size(path: Path, expected: int, described: str) -> None:

@@ -76,6 +76,12 @@ class ParallelText:
         chosen = self.sentences // every
         return self.sentences - chosen if self.except_every else chosen
 
+    def takes(self, number: int) -> bool:
+        """Whether the pair with this number, counted from 1, is taken."""
+        if self.every is not None:
+            return number % self.every == 0
+        return self.except_every is None or number % self.except_every != 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class CleaningOptions:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import sys
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rskip.corpora.binarise import binarise, find_fairseq_preprocess
-from rskip.corpora.cleaning import CleaningReport, PairCleaner
-from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, PublishedCorpus, Text, UpstreamFile
+from rskip.corpora.cleaning import PairCleaner
+from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, PublishedCorpus, UpstreamFile
 from rskip.corpora.fetch import fetch
-from rskip.corpora.formats import TextFile
 from rskip.corpora.like import describe_like, read_like
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.own_corpus import OwnCorpus
 from rskip.corpora.record import (
     CLEANING_FILE,
-    RECORD_FILE,
     State,
     needs_build,
     plan,
@@ -31,31 +27,30 @@ from rskip.corpora.record import (
     write_json,
     write_record,
 )
-from rskip.corpora.splits import SplitText, split_texts
+from rskip.corpora.splits import split_pairs
 from rskip.corpora.stages import (
-    CLEANED,
-    DICTIONARY,
     Setting,
+    binarise,
+    binarise_held_out,
     deduplicate,
     learn,
-    round_trip,
+    raw_blocks,
     segment,
-    segment_held_out,
     tokenise,
+    write_dictionary,
+    write_raw,
 )
-from rskip.files.archives import extract
-from rskip.files.cache import FetchedFile
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
-from rskip.files.whole import put_in_place, real_path, whole_folder
-from rskip.machine.progress import Progress
+from rskip.files.whole import real_path, whole_folder
 from rskip.settings.errors import SettingError
-from rskip.settings.kinds import Whole
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, TextPipeline, tool_versions
 from rskip.text.tokenizer import Tokenizer
 
-_STATE, _RESULT, _TOKENISED, _UNPACKED, _GENERATED = "state.json", "result", "tokenised.json", "unpacked", "generated"
+_STATE = "state.json"
+ROUND_TRIP = 1_000
+"""Maximum number of sentences that are encoded and decoded to see whether they stay the same."""
 
 
 def prepare(
@@ -86,7 +81,7 @@ def prepare(
     :param force: replace a folder that was prepared, or begun, with other options.
     :returns: False if `output` was up to date and nothing was done.
     :raises ValueError: the input is bad; SettingError: an option is not allowed, or `output` holds something else.
-    :raises FileNotFoundError: an input or fairseq is missing.
+    :raises FileNotFoundError: an input is missing.
     :raises OSError: a server, a disk or a worker process failed.
     """
     output = real_path(output)
@@ -102,30 +97,25 @@ def prepare(
         if not work.exists() or _difference(work, planned) is None:
             _remove(work)  # left by a process that was killed at its end
         return False
-    find_fairseq_preprocess()
     # refuses a filter that can't work here
     PairCleaner(dataclasses.replace(resolved.cleaning, leaks=False), languages=(corpus.source, corpus.target))
-    files: dict[UpstreamFile, FetchedFile] = {}
+    files: Mapping[UpstreamFile, Path] = {}
     if isinstance(corpus, PublishedCorpus):
-        files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=mirror, offline=offline)
+        fetched = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=mirror, offline=offline)
         planned["inputs"] = {
-            file.name: {"url": file.url, "size": fetched.size, "sha256": fetched.sha256}
-            for file, fetched in files.items()
+            file.name: {"url": file.url, "size": found.size, "sha256": found.sha256} for file, found in fetched.items()
         }
-    with one_at_a_time(output, inherited=True):
+        files = {file: found.path for file, found in fetched.items()}
+    with one_at_a_time(output):
         if not needs_build(output, planned, force=force):
             return False  # another process has made it in the meantime
         setting = _setting(corpus, resolved, work=work, workers=workers, like=model)
         _begin(work, {**planned, "tools": setting.config.versions}, force=force)
-        result = work / _RESULT
         try:
-            if not (result / RECORD_FILE).exists():
-                found = _make_result(setting, corpus, {file: fetched.path for file, fetched in files.items()})
-                write_record(result, {**planned, **found})
+            _make(setting, corpus, files, output, planned)
         except ValueError:
             _remove(work)  # repeating the command would fail here again
             raise
-        put_in_place(result, output)
         _remove(work)
     return True
 
@@ -193,105 +183,61 @@ def _setting(
     return Setting(options=options, config=config, tokenised=corpus.defaults.tokenised, work=work, workers=workers)
 
 
-def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) -> dict[str, Any]:
-    """Makes the work folder's `result` without corpus.json. Returns the part of the record that is known afterwards."""
-    work, result, shards = setting.work, setting.work / _RESULT, setting.options.shards
-    if not (work / _TOKENISED).exists():
-        unpacked = _unpack(setting, corpus, files) if isinstance(corpus, PublishedCorpus) else {}
-        texts = split_texts(corpus, setting.options, unpacked, generated=work / _GENERATED)
-        counts = _count(texts)
-        tokenise(setting, texts, counts)
-        raw = Counter[str]()
-        for text, count in zip(texts, counts, strict=True):
-            raw[text.split] += count
-        write_json(work / _TOKENISED, raw)
-        for name in (_UNPACKED, _GENERATED):
-            shutil.rmtree(work / name, ignore_errors=True)
-    sentences = read_state(work / _TOKENISED, dict[str, Whole], advice="remove its folder to prepare the corpus again")
-    held_out = {split: sentences[split] for split in corpus.split_names if split != "train"}
-    if not (setting.texts / DICTIONARY).exists():
-        words = deduplicate(setting)
-        pipeline = learn(setting, words)
+def _make(
+    setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path], output: Path, planned: dict[str, Any]
+) -> None:
+    """Runs the stages and writes `output`."""
+    work, raw = setting.work, setting.work / "raw"
+    if not raw.exists():
+        write_raw(split_pairs(corpus, setting.options, files, work / "unpacked"), raw)
+        shutil.rmtree(work / "unpacked", ignore_errors=True)
+    held_out = [split for split in corpus.split_names if split != "train"]
+    kept, report = deduplicate(setting.options.cleaning, tokenise(setting, raw, held_out))
+    pipeline = learn(setting, kept)
+    tokens = segment(setting, kept)
+    with whole_folder(output) as folder:
+        shards = shard_folders(folder, setting.options.shards)
+        for place in (*shards, folder / "reference"):
+            place.mkdir(exist_ok=True)
+        source, target = (folder / f"dict.{language}.txt" for language in setting.languages)
+        dictionary = write_dictionary(setting, pipeline, tokens, source)
+        for path in (target, *(shard / name.name for shard in shards for name in (source, target) if shard != folder)):
+            shutil.copyfile(source, path)
+        binarise(setting, tokens, dictionary, shards)
+        sentences = {"train": report.kept()}
         for split in held_out:
-            segment_held_out(setting, pipeline, split)
-        segment(setting, words, pipeline)
-    for name in ("words", "tokens"):
-        shutil.rmtree(work / name, ignore_errors=True)
-    report = CleaningReport.read(work / CLEANED)
-    for number, folder in enumerate(shard_folders(result, shards)):
-        in_shard = {"train": len(range(number, report.kept(), shards)), **(held_out if number == 0 else {})}
-        _binarise(setting, number, in_shard, folder)
-    if shards > 1:
-        for language in setting.languages:
-            shutil.copyfile(setting.texts / DICTIONARY, result / f"dict.{language}.txt")
-    for name in ("text", "reference"):
-        shutil.copytree(work / name, result / name, dirs_exist_ok=True)
-    if setting.cleaning != CleaningOptions():
-        write_json(result / CLEANING_FILE, report.to_dict())
-    packages = [*setting.config.versions, *(corpus.packages if isinstance(corpus, GeneratedCorpus) else ())]
-    read = {}
-    if isinstance(corpus, OwnCorpus):
-        read = {**corpus.description, "round_trip": round_trip(setting)}
-        split_off = sum(sentences[split] for split in corpus.split_off)
-        read["left_out"] = sum(text.pairs for text in corpus.texts["train"]) - sentences["train"] - split_off
-    return {
-        "sentences": {"train": report.kept(), **held_out},
-        "dictionary_size": len(Dictionary.load(setting.texts / DICTIONARY)),
-        **read,
-        "homepage": corpus.homepage,
-        "licence": corpus.licence,
-        "citation": corpus.citation,
-        "tools": tool_versions(*packages, "fairseq"),
-    }
+            folders = shards[0], folder / "reference"
+            sentences[split] = binarise_held_out(setting, pipeline, dictionary, raw, split, folders)
+        shutil.copytree(work / "text", folder / "text")
+        if setting.options.cleaning != CleaningOptions():
+            write_json(folder / CLEANING_FILE, report.to_dict())
+        packages = [*setting.config.versions, *(corpus.packages if isinstance(corpus, GeneratedCorpus) else ())]
+        read = {}
+        if isinstance(corpus, OwnCorpus):
+            references = folder / f"reference/valid.{corpus.target}"
+            read = {**corpus.description, "round_trip": _round_trip(pipeline, dictionary, references)}
+            taken = sum(raw_blocks(raw, "train").values()) + sum(sentences[split] for split in corpus.split_off)
+            read["left_out"] = sum(text.pairs for text in corpus.texts["train"]) - taken
+        made = {
+            **planned,
+            "sentences": sentences,
+            "dictionary_size": len(dictionary),
+            **read,
+            "homepage": corpus.homepage,
+            "licence": corpus.licence,
+            "citation": corpus.citation,
+            "tools": tool_versions(*packages),
+        }
+        write_record(folder, made)
 
 
-def _binarise(setting: Setting, shard: int, sentences: Mapping[str, int], folder: Path) -> None:
-    """Binarises a shard, unless that is done, and moves its files to `folder`."""
-    binarised = setting.work / f"binarised{shard + 1}"
-    if not binarised.exists():
-        pairs = sum(sentences.values())
-        print(f"binarise: {pairs:,} pairs, by fairseq-preprocess (no progress output)", file=sys.stderr)
-        with whole_folder(binarised) as building:
-            binarise(
-                setting.texts / f"shard{shard + 1}",
-                building,
-                languages=setting.languages,
-                sentences=sentences,
-                dictionary=setting.texts / DICTIONARY,
-                workers=setting.workers,
-            )
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in sorted(binarised.iterdir()):
-        path.rename(folder / path.name)
-    binarised.rmdir()
+def _round_trip(pipeline: TextPipeline, dictionary: Dictionary, references: Path) -> dict[str, int]:
+    """How many of the first target sentences of the validation set decode to what was encoded, apart from white space.
 
-
-def _unpack(
-    setting: Setting, corpus: PublishedCorpus, files: Mapping[UpstreamFile, Path]
-) -> dict[Text, TextFile]:
-    """Unpacks the texts of the corpus's two languages. In errors a text has the name of its archive and member."""
-    members: dict[UpstreamFile, set[str]] = {}
-    for text in corpus.texts():
-        if text.member is not None:
-            members.setdefault(text.file, set()).add(text.member)
-    folder = setting.work / _UNPACKED
-    for file, wanted in members.items():
-        extract(files[file], sorted(wanted), folder / file.name)
-    unpacked = {}
-    for text in corpus.texts():
-        path, name = files[text.file], ""
-        if text.member is not None:
-            path, name = folder / text.file.name / text.member, f"{path}, member {text.member}"
-        unpacked[text] = TextFile(path, text.format, name=name)
-    return unpacked
-
-
-def _count(texts: list[SplitText]) -> list[int]:
-    """The number of pairs in each text. All are read, so that bad input is found before the long work."""
-    counts = []
-    known = [text.sentences for text in texts if text.sentences is not None]
-    with Progress("check", total=sum(known) if len(known) == len(texts) else None, unit=" pairs") as bar:
-        for text in texts:
-            counts.append(sum(1 for _ in text.pairs()))
-            bar.update(counts[-1])
-    return counts
+    :returns: `sentences`, their number, and `equal`.
+    """
+    tokenizer = Tokenizer(pipeline, dictionary, dictionary)
+    with references.open(encoding="utf-8", newline="\n") as lines:
+        sentences = [" ".join(line.split()) for line in islice(lines, ROUND_TRIP)]
+    equal = sum(tokenizer.decode(tokenizer.encode_prefix(sentence)) == sentence for sentence in sentences)
+    return {"sentences": len(sentences), "equal": equal}

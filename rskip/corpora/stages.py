@@ -1,13 +1,13 @@
-"""The stages of a preparation: clean and tokenise, drop duplicates, learn subword units, segment.
+"""The stages of a preparation: read, clean and tokenise, drop duplicates, learn subword units, segment, binarise.
 
-Train is processed in blocks of pairs, in worker processes. The results are written in the order of the blocks, so the
-number of workers does not change them.
+The pairs of train are processed in blocks, in worker processes. Each block's result is a file, so a repeated command
+skips the blocks that exist. The results are used in the order of the blocks, so the number of workers does not matter.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ from typing import Any
 
 import msgspec
 
+from rskip.corpora.binarised import MmapWriter
 from rskip.corpora.cleaning import CleaningReport, PairCleaner
 from rskip.corpora.cleaning.pairs import DUPLICATE, find_duplicates, pair_digest
 from rskip.corpora.cleaning.report import LEFT_IN, PAIRS, SOURCE_HELD_OUT, TARGET_HELD_OUT
 from rskip.corpora.cleaning.sentence import clean_sentence
 from rskip.corpora.corpus import CleaningOptions, Pair
 from rskip.corpora.options import PrepareOptions
-from rskip.corpora.record import write_json
-from rskip.corpora.splits import SplitText, read_blocks
+from rskip.corpora.splits import SplitPair
 from rskip.extras import extra
-from rskip.files.whole import atomic_file
+from rskip.files.whole import atomic_file, whole_folder
 from rskip.machine.progress import Progress
 from rskip.machine.workers import in_order
 from rskip.settings.errors import SettingError
@@ -39,18 +39,16 @@ from rskip.text.words import MosesTokeniser, PlainTokeniser
 
 with extra("translation", what="a corpus of text"):
     import numpy as np
-    from numpy.typing import NDArray
 
-CLEANED, DICTIONARY = "cleaned.json", "dict.txt"
+PAIRS_IN_BLOCK = 20_000
+"""Small enough that a killed run loses little and several blocks fit into memory. BPE dropout depends on it."""
+
 SPECIAL_TOKENS = (BOS, PAD, EOS, UNK)
 PADDED_TO = 8
 
 LARGEST_SAMPLE, LARGEST_SAMPLE_OF_SENTENCEPIECE = 5_000_000, 500_000
 """Default maximum number of pairs for learning units. Of a larger corpus every k-th pair is used. The limit bounds
 memory: subword-nmt holds every word with its pairs of letters, and SentencePiece all sentences."""
-
-ROUND_TRIP = 1_000
-"""Maximum number of sentences that are encoded and decoded to see whether they stay the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,106 +74,129 @@ class Setting:
     def languages(self) -> tuple[str, str]:
         return self.config.source_language, self.config.target_language
 
-    @property
-    def cleaning(self) -> CleaningOptions:
-        return self.options.cleaning
 
-    @property
-    def texts(self) -> Path:
-        """The folder with the dictionary and, by shard, the texts that fairseq-preprocess reads."""
-        return self.work / "texts"
+class RawBlock(msgspec.Struct, frozen=True):
+    """Consecutive pairs of a text. `first` is the number of the first one in its text, from 1."""
 
-    def sides(self, folder: str, name: str) -> list[Path]:
-        """The files of the source and target side of a split."""
-        return [self.work / folder / f"{name}.{language}" for language in self.languages]
+    text: str
+    first: int
+    pairs: list[Pair]
 
 
-class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stage made of a block of pairs.
+class WordBlock(msgspec.Struct, frozen=True):
+    """The pairs of a raw block that cleaning keeps, as words joined by spaces. Duplicates are still there.
 
-    :param contents: its lines for each file of the stage.
-    :param size: its number of pairs after the stage.
-    :param counts: the counts of its report, or of its tokens.
-    :param text: the name of its text.
+    :param digests: of all pairs, if duplicates are dropped.
+    :param counts: the counts of the block's report.
     :param examples: a dropped pair for each reason.
     """
 
-    contents: list[bytes]
-    size: int
+    text: str
+    pairs: list[Pair]
+    digests: bytes
     counts: dict[str, int]
-    text: str = ""
-    examples: dict[str, Pair] = {}
+    examples: dict[str, Pair]
+
+
+class TokenBlock(msgspec.Struct, frozen=True):
+    """The segmented pairs of a word block.
+
+    :param tokens: the different tokens.
+    :param counts: how often each of them occurs.
+    :param parts: for each shard, first the source and then the target side: the length of each sentence, and its
+        tokens as rows of `tokens`. Both are 32-bit integers.
+    """
+
+    tokens: list[str]
+    counts: list[int]
+    parts: list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True)
+class KeptBlock:
+    """A word block of train without duplicates.
+
+    :param start: the number of pairs that stay in the blocks before it.
+    :param size: the number of pairs that stay in it.
+    :param dropped: the rows of the duplicates.
+    """
+
+    number: int
+    path: Path
+    start: int
+    size: int
+    dropped: list[int]
+
+    def sides(self) -> tuple[Sequence[str], Sequence[str]]:
+        """The words of source and target."""
+        dropped = set(self.dropped)
+        pairs = [pair for row, pair in enumerate(_read(self.path, WordBlock).pairs) if row not in dropped]
+        return [source for source, _ in pairs], [target for _, target in pairs]
+
+
+def _read(path: Path, kind: type[Any]) -> Any:
+    return msgspec.msgpack.decode(path.read_bytes(), type=kind)
+
+
+def write_raw(pairs: Iterable[SplitPair], folder: Path) -> None:
+    """Writes raw blocks to `folder`, atomically. Their names say split, text, number and pairs.
+
+    All pairs are read, so that bad input is found before the long work.
+    """
+    with whole_folder(folder) as building, Progress("read", unit=" pairs") as bar:
+        blocks: dict[tuple[str, str], list[Pair]] = {}
+        firsts = Counter[tuple[str, str]]()
+        numbers: dict[tuple[str, str], int] = defaultdict(lambda: len(numbers))
+
+        def write(text: tuple[str, str]) -> None:
+            block = RawBlock(text[1], firsts[text] + 1, blocks.pop(text))
+            name = f"{text[0]}-{numbers[text]:06}-{firsts[text]:012}-{len(block.pairs)}"
+            (building / name).write_bytes(msgspec.msgpack.encode(block))
+            firsts[text] += len(block.pairs)
+
+        for split, name, pair in pairs:
+            block = blocks.setdefault((split, name), [])
+            block.append(pair)
+            bar.update()
+            if len(block) == PAIRS_IN_BLOCK:
+                write((split, name))
+        for text in list(blocks):
+            write(text)
+
+
+def raw_blocks(folder: Path, split: str) -> dict[Path, int]:
+    """The raw blocks of a split in order, with their numbers of pairs."""
+    return {path: int(path.name.rpartition("-")[2]) for path in sorted(folder.glob(f"{split}-*"))}
+
+
+def raw_pairs(folder: Path, splits: Iterable[str]) -> Iterator[Pair]:
+    """The raw pairs of some splits."""
+    for split in splits:
+        for path in raw_blocks(folder, split):
+            yield from _read(path, RawBlock).pairs
 
 
 def run_blocks(
-    name: str, folder: Path, job: Callable[[Any], Block], tasks: Iterable[Any], sizes: Sequence[int], workers: int
+    name: str, folder: Path, job: Callable[[Any], Any], tasks: Sequence[Any], sizes: Sequence[int], workers: int
 ) -> list[Path]:
-    """Runs the job for each block in worker processes, and keeps each result in a file. Returns the files, in order.
+    """Runs the job for each task in worker processes, and keeps each result in a file. Returns the files, in order.
 
-    Blocks whose files exist are not repeated. The progress is shown in pairs.
+    Tasks whose files exist are not repeated.
 
-    :param tasks: the arguments of the job, for all blocks.
-    :param sizes: number of pairs in each task.
+    :param sizes: number of pairs of each task, for the progress.
     """
-    files = [folder / f"block{number:06}" for number in range(len(sizes))]
+    files = [folder / f"{number:06}" for number in range(len(tasks))]
     done = next((number for number, path in enumerate(files) if not path.exists()), len(files))
-    if left := sizes[done:]:
-        total = sum(sizes)
+    if left := files[done:]:
         with (
-            Progress(name, total=total, done=total - sum(left), unit=" pairs", log=30.0) as bar,
-            closing(in_order(job, islice(tasks, done, None), workers=min(workers, len(left)))) as results,
+            Progress(name, total=sum(sizes), done=sum(sizes[:done]), unit=" pairs", log=30.0) as bar,
+            closing(in_order(job, tasks[done:], workers=min(workers, len(left)))) as results,
         ):
-            for path, size, result in zip(files[done:], left, results, strict=True):
+            for path, size, result in zip(left, sizes[done:], results, strict=True):
                 with atomic_file(path) as temporary:
                     temporary.write_bytes(msgspec.msgpack.encode(result))
                 bar.update(size)
     return files
-
-
-def _read_block(path: Path) -> Block:
-    return msgspec.msgpack.decode(path.read_bytes(), type=Block)
-
-
-def tokenise(setting: Setting, texts: Sequence[SplitText], counts: Sequence[int]) -> None:
-    """Writes reference/, and words/ with the words of valid and test and the blocks of train.
-
-    A block holds the words of both sides and the digests of the pairs. Pairs that cleaning drops are left out, but not
-    duplicates.
-
-    :param counts: number of pairs of each text.
-    """
-    held_out = dict.fromkeys(text.split for text in texts if text.split != "train")
-    for split in held_out:
-        _tokenise_held_out(setting, texts, split)
-    train = [(text, count) for text, count in zip(texts, counts, strict=True) if text.split == "train"]
-    sizes, tasks = read_blocks(train)
-    tokeniser = PairTokeniser(setting.config, tokenised=setting.tokenised)
-    pairs = (tokeniser.cleaned_words(pair, setting.cleaning) for pair in _pairs(texts, held_out))
-    job = Tokenise(setting, held_out=frozenset(pairs) if setting.cleaning != CleaningOptions() else None)
-    run_blocks("tokenise", setting.work / "words", job, tasks, sizes, setting.workers)
-
-
-def _tokenise_held_out(setting: Setting, texts: Sequence[SplitText], split: str) -> None:
-    """Writes the words and the raw sentences of a split that is not cleaned: valid or test.
-
-    Of `CleaningOptions` only `entities` applies, and only to text that is tokenised already: there the escapes of
-    Moses' tokeniser are part of the spelling.
-    """
-    cleaning = CleaningOptions(entities=setting.cleaning.entities if setting.tokenised else "keep")
-    tokeniser = PairTokeniser(setting.config, tokenised=setting.tokenised)
-    lines: list[list[str]] = [[], [], [], []]
-    for pair in _pairs(texts, [split]):
-        words = tokeniser.cleaned_words(pair, cleaning)
-        for side, sentence in zip(lines, (*tokeniser.raw(pair), *words), strict=True):
-            side.append(sentence)
-    files = [*setting.sides("reference", split), *setting.sides("words", split)]
-    for path, sentences in zip(files, lines, strict=True):
-        with atomic_file(path) as temporary:
-            temporary.write_bytes(_joined(sentences))
-
-
-def _pairs(texts: Sequence[SplitText], splits: Iterable[str]) -> Iterator[Pair]:
-    return (pair for split in splits for text in texts if text.split == split for pair in text.pairs())
 
 
 class PairTokeniser:
@@ -192,18 +213,14 @@ class PairTokeniser:
         self._take_words = tokenised and config.tokeniser != "none"
         self._spaces, self._lowercase = PlainTokeniser(raw=False), config.lowercase
 
-    def cleaned_words(self, pair: Pair, cleaning: CleaningOptions) -> Pair:
-        """The words of both sides, whose sentences are cleaned first."""
-        return self.words((clean_sentence(pair[0], cleaning), clean_sentence(pair[1], cleaning)))
-
-    def words(self, pair: Pair) -> Pair:
-        """Both sides, as words joined by single spaces."""
+    def words(self, pair: Pair, cleaning: CleaningOptions) -> Pair:
+        """Both sides, cleaned, as words joined by single spaces."""
+        pair = clean_sentence(pair[0], cleaning), clean_sentence(pair[1], cleaning)
         source, target = self._texts
         if self._take_words:
             words = self._spaces.tokenise(pair[0]), self._spaces.tokenise(pair[1])
             return (words[0].lower(), words[1].lower()) if self._lowercase else words
-        if self._moses:
-            pair = self.raw(pair)
+        pair = self.raw(pair)
         return source.words(pair[0]), target.words(pair[1])
 
     def raw(self, pair: Pair) -> Pair:
@@ -216,7 +233,7 @@ class PairTokeniser:
 
 @dataclass(frozen=True)
 class Tokenise:
-    """Cleans and tokenises a block of raw pairs.
+    """Cleans and tokenises a raw block.
 
     :param held_out: the pairs of valid and test; None: not searched for.
     """
@@ -225,28 +242,27 @@ class Tokenise:
     held_out: frozenset[Pair] | None
 
     @cached_property
-    def _tokeniser(self) -> PairTokeniser:
-        return PairTokeniser(self.setting.config, tokenised=self.setting.tokenised)
+    def _tools(self) -> tuple[PairTokeniser, PairCleaner]:
+        setting = self.setting
+        cleaner = PairCleaner(
+            setting.options.cleaning, languages=setting.languages, held_out=self.held_out or frozenset()
+        )
+        return PairTokeniser(setting.config, tokenised=setting.tokenised), cleaner
 
-    @cached_property
-    def _cleaner(self) -> PairCleaner:
-        held_out = self.held_out or frozenset()
-        return PairCleaner(self.setting.cleaning, languages=self.setting.languages, held_out=held_out)
-
-    def __call__(self, task: tuple[SplitText, int, list[Pair]]) -> Block:
-        """:raises ValueError: a pair can't be tokenised. The error names file and sentence."""
-        text, first, pairs = task
-        cleaning = self.setting.cleaning
-        counts, examples = Counter({PAIRS: len(pairs)}), dict[str, Pair]()
+    def __call__(self, path: Path) -> WordBlock:
+        """:raises ValueError: a pair can't be tokenised. The error names text and sentence."""
+        block: RawBlock = _read(path, RawBlock)
+        cleaning = self.setting.options.cleaning
+        counts, examples = Counter({PAIRS: len(block.pairs)}), dict[str, Pair]()
         kept: list[Pair] = []
-        tokeniser, cleaner = self._tokeniser, self._cleaner
-        for number, pair in enumerate(pairs, start=first):
+        tokeniser, cleaner = self._tools
+        for number, pair in enumerate(block.pairs, start=block.first):
             try:
-                words = tokeniser.cleaned_words(pair, cleaning)
+                words = tokeniser.words(pair, cleaning)
             except (MemoryError, OSError):
                 raise  # the sentence is not the cause
             except Exception as error:
-                raise ValueError(f"{text.sides[0]}: sentence {number} can't be tokenised: {error!r}") from error
+                raise ValueError(f"{block.text}: sentence {number} can't be tokenised: {error!r}") from error
             if reason := cleaner.reason(words):
                 counts[reason] += 1
                 examples.setdefault(reason, pair)
@@ -257,82 +273,52 @@ class Tokenise:
             if not cleaning.leaks and self.held_out is not None:
                 counts[LEFT_IN] += words in self.held_out
         digests = b"".join(map(pair_digest, kept)) if cleaning.duplicates else b""
-        sides = [_joined([pair[side] for pair in kept]) for side in (0, 1)]
-        return Block(contents=[*sides, digests], size=len(kept), counts=counts, text=text.name, examples=examples)
+        return WordBlock(block.text, kept, digests, counts, examples)
 
 
-def _joined(lines: Sequence[str]) -> bytes:
-    return "".join(line + "\n" for line in lines).encode()
+def tokenise(setting: Setting, raw: Path, held_out: Iterable[str]) -> list[Path]:
+    """Cleans and tokenises the raw blocks of train. Returns the files of the word blocks.
 
-
-@dataclass(frozen=True)
-class KeptWords:
-    """The words of train without duplicates.
-
-    :param files: the blocks that `tokenise` made.
-    :param sizes: number of pairs in each block, with duplicates.
-    :param duplicates: the rows of the duplicates in train, ascending, from 0.
+    :param held_out: the names of the other splits.
     """
-
-    files: list[Path]
-    sizes: list[int]
-    duplicates: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return sum(self.sizes) - len(self.duplicates)
-
-    def blocks(self) -> Iterator[tuple[list[str], list[str]]]:
-        """The source and target lines of each block, without line ends."""
-        start = 0
-        for path, size in zip(self.files, self.sizes, strict=True):
-            first, last = np.searchsorted(self.duplicates, (start, start + size))
-            dropped = set((self.duplicates[first:last] - start).tolist())
-            start += size
-            source, target = (
-                [line for row, line in enumerate(_lines(content)) if row not in dropped]
-                for content in _read_block(path).contents[:2]
-            )
-            yield source, target
-
-    def sample(self, step: int) -> Iterator[tuple[list[str], list[str]]]:
-        """The blocks with only every `step`-th remaining pair."""
-        start = 0
-        for source, target in self.blocks():
-            first = -start % step
-            start += len(source)
-            yield source[first::step], target[first::step]
+    cleaning, pairs = setting.options.cleaning, None
+    if cleaning != CleaningOptions():
+        tokeniser = PairTokeniser(setting.config, tokenised=setting.tokenised)
+        pairs = frozenset(tokeniser.words(pair, cleaning) for pair in raw_pairs(raw, held_out))
+    blocks = raw_blocks(raw, "train")
+    job = Tokenise(setting, pairs)
+    return run_blocks("tokenise", setting.work / "words", job, [*blocks], [*blocks.values()], setting.workers)
 
 
-def _lines(content: bytes) -> list[str]:
-    return content.decode().split("\n")[:-1]
+def deduplicate(cleaning: CleaningOptions, files: Iterable[Path]) -> tuple[list[KeptBlock], CleaningReport]:
+    """Drops every pair that equals an earlier one.
 
-
-def deduplicate(setting: Setting) -> KeptWords:
-    """Drops every pair that equals an earlier one, and writes the report of all dropped pairs to CLEANED."""
-    report, texts, sizes, digests = CleaningReport.of(setting.cleaning), list[str](), list[int](), bytearray()
-    files = sorted((setting.work / "words").glob("block*"))
-    for block in map(_read_block, files):
+    :param files: the word blocks.
+    :returns: the blocks without duplicates, and the report of all dropped pairs.
+    """
+    report, blocks, digests = CleaningReport.of(cleaning), list[tuple[Path, str, int]](), bytearray()
+    for path in files:
+        block: WordBlock = _read(path, WordBlock)
         report.add(block.text, block.counts, block.examples)
-        texts.append(block.text)
-        sizes.append(block.size)
-        digests += block.contents[2]  # nothing without options.duplicates
+        blocks.append((path, block.text, len(block.pairs)))
+        digests += block.digests
     duplicates = find_duplicates(digests)
-    words = KeptWords(files, sizes, duplicates)
-    if not len(words):
+    kept, row, start, shown = list[KeptBlock](), 0, 0, False
+    for number, (path, text, size) in enumerate(blocks):
+        first, last = np.searchsorted(duplicates, (row, row + size))
+        dropped: list[int] = (duplicates[first:last] - row).tolist()
+        if dropped:
+            examples = {} if shown else {DUPLICATE: _read(path, WordBlock).pairs[dropped[0]]}
+            report.add(text, {DUPLICATE: len(dropped)}, examples)
+            shown = True
+        kept.append(KeptBlock(number, path, start, size - len(dropped), dropped))
+        row, start = row + size, start + size - len(dropped)
+    if not start:
         raise ValueError(f"no training pairs are left: cleaning dropped all {report.total[PAIRS]:,} pairs")
-    ends = np.cumsum(sizes)
-    for text, dropped in zip(texts, np.diff(np.searchsorted(duplicates, ends), prepend=0).tolist(), strict=True):
-        report.add(text, {DUPLICATE: dropped})
-    if len(duplicates):
-        number = int(np.searchsorted(ends, duplicates[0], side="right"))
-        row = int(duplicates[0] - ends[number])  # from the block's end
-        source, target = (_lines(content)[row] for content in _read_block(files[number]).contents[:2])
-        report.add(texts[number], {}, {DUPLICATE: (source, target)})
-    write_json(setting.work / CLEANED, report.to_dict())
-    return words
+    return kept, report
 
 
-def learn(setting: Setting, words: KeptWords) -> TextPipeline:
+def learn(setting: Setting, blocks: Sequence[KeptBlock]) -> TextPipeline:
     """Learns the units, saves the text pipeline in the work folder's `text` and returns it.
 
     The units are learnt from both languages together: from every k-th remaining pair, with the smallest k that gives
@@ -342,87 +328,41 @@ def learn(setting: Setting, words: KeptWords) -> TextPipeline:
     if (folder / "pipeline.json").exists():  # `save` writes it last
         return TextPipeline.load(folder)
     if setting.like is not None:
-        pipeline = setting.like.text
-        assert isinstance(pipeline, TextPipeline)  # as `read_like` has checked
-        pipeline.save(folder)
-        return pipeline
+        assert isinstance(setting.like.text, TextPipeline)  # as `read_like` has checked
+        setting.like.text.save(folder)
+        return setting.like.text
     kind, size = setting.options.subwords, setting.options.size
     assert kind is not None and size is not None
+    pairs = sum(block.size for block in blocks)
     largest = LARGEST_SAMPLE if kind == "bpe" else LARGEST_SAMPLE_OF_SENTENCEPIECE
-    step = -(-len(words) // (setting.options.learn_sample or largest))
+    step = -(-pairs // (setting.options.learn_sample or largest))
     subwords: Subwords
     if kind == "bpe":
-        counts: Counter[str] = Counter()
-        with Progress("count words", total=len(words), unit=" pairs", log=30.0) as bar:
-            for block in words.sample(step):
-                for line in (*block[0], *block[1]):
-                    counts.update(line.split(" "))
-                bar.update(step * len(block[0]))
+        counts = Counter[str]()
+        with Progress("count words", total=pairs, unit=" pairs", log=30.0) as bar:
+            for block in blocks:
+                for side in block.sides():
+                    for line in side[-block.start % step :: step]:
+                        counts.update(line.split(" "))
+                bar.update(block.size)
         counts.pop("", None)
         subwords = BytePairEncoding.learn_from_counts(counts, size=size)
     else:
-        sentences = (line for side in range(2) for block in words.sample(step) for line in block[side])
+        sentences = (
+            line for side in (0, 1) for block in blocks for line in block.sides()[side][-block.start % step :: step]
+        )
         subwords = subwords_class(kind).learn(sentences, size=size)
     pipeline = TextPipeline(setting.config, subwords)
     pipeline.save(folder)
     return pipeline
 
 
-def segment(setting: Setting, words: KeptWords, pipeline: TextPipeline) -> None:
-    """Writes `texts`: shard1/train.<language> and so on, and dict.txt, which comes last.
-
-    The n-th of N shards gets the pairs n, n + N, n + 2N and so on, so each shard is a fair sample.
-    """
-    shards = setting.options.shards
-    if len(words) < shards:
-        raise SettingError.of_value("shards", shards, f"at most the {len(words):,} training pairs")
-    counts: Counter[str] = Counter()
-    if setting.options.subwords == "sentencepiece-bytes":
-        pieces: Any = pipeline.subwords
-        counts.update(dict.fromkeys(pieces.units(), 0))
-    ends = np.cumsum(words.sizes)
-    starts = [0, *(ends - np.searchsorted(words.duplicates, ends)).tolist()]  # without duplicates
-    tasks, sizes = zip(count(), starts, words.blocks(), strict=False), np.diff(starts).tolist()
-    made = run_blocks("segment", setting.work / "tokens", Segment(setting), tasks, sizes, setting.workers)
-    with ExitStack() as stack:
-        files = []
-        for path in (path for shard in range(shards) for path in setting.sides(f"texts/shard{shard + 1}", "train")):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            files.append(stack.enter_context(path.open("wb")))
-        for block in map(_read_block, made):
-            counts.update(block.counts)
-            for file, content in zip(files, block.contents, strict=True):
-                file.write(content)
-    if setting.like is not None:
-        dictionary = setting.like.source
-        if unknown := sum(number for token, number in counts.items() if token not in dictionary):
-            tokens = f"{unknown:,} of {counts.total():,} training tokens"
-            print(f"{tokens} are unknown to the model, which can't learn them", file=sys.stderr)
-        dictionary.save(setting.texts / DICTIONARY)
-        return
-    with atomic_file(setting.texts / DICTIONARY) as temporary:
-        lines = [f"{token} {count}" for token, count in dictionary_entries(counts)]
-        temporary.write_bytes(_joined(lines))
-
-
-def round_trip(setting: Setting) -> dict[str, int]:
-    """How many of the first target sentences of the validation set decode to what was encoded, apart from white space.
-
-    :returns: `sentences`, their number, and `equal`.
-    """
-    dictionary = Dictionary.load(setting.texts / DICTIONARY)
-    tokenizer = Tokenizer(TextPipeline.load(setting.work / "text"), dictionary, dictionary)
-    with open(setting.sides("reference", "valid")[1], encoding="utf-8", newline="\n") as lines:
-        sentences = [" ".join(line.split()) for line in islice(lines, ROUND_TRIP)]
-    equal = sum(tokenizer.decode(tokenizer.encode_prefix(sentence)) == sentence for sentence in sentences)
-    return {"sentences": len(sentences), "equal": equal}
-
-
 @dataclass(frozen=True)
 class Segment:
-    """Segments a block of words, and deals its lines to the shards.
+    """Segments a block of words, and deals its pairs to the shards.
 
-    The block's number is the seed of BPE dropout, so the number and order of workers do not change the result.
+    The n-th of N shards gets the pairs n, n + N, n + 2N and so on, so each shard is a fair sample. The block's number
+    is the seed of BPE dropout.
     """
 
     setting: Setting
@@ -431,29 +371,53 @@ class Segment:
     def _pipeline(self) -> TextPipeline:
         return TextPipeline.load(self.setting.work / "text")
 
-    def __call__(self, task: tuple[int, int, Sequence[list[str]]]) -> Block:
-        number, start, sides = task
-        options = self.setting.options
-        segments = self._pipeline.segments
+    def __call__(self, block: KeptBlock) -> TokenBlock:
+        options, segments = self.setting.options, self._pipeline.segments
         if options.bpe_dropout:
             subwords: Any = self._pipeline.subwords
-            segments = (subwords.with_dropout(options.bpe_dropout, seed=number),) * 2
-        tokens = [[segment(line) for line in lines] for segment, lines in zip(segments, sides, strict=True)]
-        counts: Counter[str] = Counter()
-        for line in (*tokens[0], *tokens[1]):
-            counts.update(line.split())
-        shards = options.shards
-        contents = [_joined(lines[(n - start) % shards :: shards]) for n in range(shards) for lines in tokens]
-        return Block(contents=contents, size=len(tokens[0]), counts=counts)
+            segments = (subwords.with_dropout(options.bpe_dropout, seed=block.number),) * 2
+        rows: dict[str, int] = defaultdict(lambda: len(rows))
+        end = rows[EOS]
+        sides = []
+        for segment, lines in zip(segments, block.sides(), strict=True):
+            sides.append([np.array([*map(rows.__getitem__, segment(line).split()), end], "<i4") for line in lines])
+        parts = []
+        for shard in range(options.shards):
+            for side in sides:
+                dealt = side[(shard - block.start) % options.shards :: options.shards]
+                sizes = np.array([len(sentence) for sentence in dealt], "<i4")
+                parts.append((sizes, np.concatenate(dealt) if dealt else np.empty(0, "<i4")))
+        counts = np.bincount(np.concatenate([tokens for _, tokens in parts]), minlength=len(rows))
+        counts[end] -= 2 * block.size
+        return TokenBlock([*rows], counts.tolist(), [(sizes.tobytes(), tokens.tobytes()) for sizes, tokens in parts])
 
 
-def segment_held_out(setting: Setting, pipeline: TextPipeline, split: str) -> None:
-    """Writes the tokens of a split that is not cleaned to the first shard."""
-    folders = setting.sides("words", split), setting.sides("texts/shard1", split)
-    for source, target, segment in zip(*folders, pipeline.segments, strict=True):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with source.open(encoding="utf-8", newline="\n") as lines:
-            target.write_bytes(_joined([segment(line.removesuffix("\n")) for line in lines]))
+def segment(setting: Setting, blocks: Sequence[KeptBlock]) -> list[Path]:
+    """Segments the remaining pairs. Returns the files of the token blocks."""
+    pairs, sizes = sum(block.size for block in blocks), [block.size for block in blocks]
+    if pairs < (shards := setting.options.shards):
+        raise SettingError.of_value("shards", shards, f"at most the {pairs:,} training pairs")
+    return run_blocks("segment", setting.work / "tokens", Segment(setting), blocks, sizes, setting.workers)
+
+
+def write_dictionary(setting: Setting, pipeline: TextPipeline, files: Iterable[Path], path: Path) -> Dictionary:
+    """Writes the dictionary of the token blocks, or that of `setting.like`, and returns it."""
+    counts = Counter[str]()
+    if setting.options.subwords == "sentencepiece-bytes":
+        pieces: Any = pipeline.subwords
+        counts.update(dict.fromkeys(pieces.units(), 0))
+    for file in files:
+        block: TokenBlock = _read(file, TokenBlock)
+        counts.update(dict(zip(block.tokens, block.counts, strict=True)))
+    if setting.like is None:
+        path.write_bytes("".join(f"{token} {number}\n" for token, number in dictionary_entries(counts)).encode())
+        return Dictionary.load(path)
+    dictionary = setting.like.source
+    if unknown := sum(number for token, number in counts.items() if token not in dictionary):
+        tokens = f"{unknown:,} of {counts.total():,} training tokens"
+        print(f"{tokens} are unknown to the model, which can't learn them", file=sys.stderr)
+    dictionary.save(path)
+    return dictionary
 
 
 def dictionary_entries(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -469,3 +433,45 @@ def dictionary_entries(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     padding = -(len(entries) + len(SPECIAL_TOKENS)) % PADDED_TO
     unused = (name for number in count() if (name := f"madeupword{number:04d}") not in counts)
     return entries + [(name, 0) for name in islice(unused, padding)]
+
+
+def binarise(setting: Setting, files: Iterable[Path], dictionary: Dictionary, folders: Iterable[Path]) -> None:
+    """Writes train in fairseq's format.
+
+    :param files: the token blocks.
+    :param folders: the folder of each shard.
+    """
+    source, target = setting.languages
+    with ExitStack() as stack:
+        prefixes = [folder / f"train.{source}-{target}.{side}" for folder in folders for side in (source, target)]
+        writers = [stack.enter_context(MmapWriter(prefix, len(dictionary))) for prefix in prefixes]
+        for file in files:
+            block: TokenBlock = _read(file, TokenBlock)
+            indices = np.array([dictionary.index(token) for token in block.tokens])
+            for writer, (sizes, tokens) in zip(writers, block.parts, strict=True):
+                writer.add(indices[np.frombuffer(tokens, "<i4")], np.frombuffer(sizes, "<i4"))
+
+
+def binarise_held_out(
+    setting: Setting, pipeline: TextPipeline, dictionary: Dictionary, raw: Path, split: str, folders: tuple[Path, Path]
+) -> int:
+    """Writes a split that is not cleaned in fairseq's format, and its raw sentences. Returns the number of pairs.
+
+    Of `CleaningOptions` only `entities` applies, and only to text that is tokenised already: there the escapes of
+    Moses' tokeniser are part of the spelling.
+
+    :param folders: those of the binarised files and of the raw sentences.
+    """
+    cleaning = CleaningOptions(entities=setting.options.cleaning.entities if setting.tokenised else "keep")
+    tokeniser = PairTokeniser(setting.config, tokenised=setting.tokenised)
+    pairs = list(raw_pairs(raw, [split]))
+    sides = zip(setting.languages, pipeline.segments, strict=True)
+    sentences = zip(*map(tokeniser.raw, pairs), strict=True)
+    words = zip(*(tokeniser.words(pair, cleaning) for pair in pairs), strict=True)
+    for (language, segment), raw_side, side in zip(sides, sentences, words, strict=True):
+        (folders[1] / f"{split}.{language}").write_bytes("".join(f"{sentence}\n" for sentence in raw_side).encode())
+        with MmapWriter(folders[0] / f"{split}.{'-'.join(setting.languages)}.{language}", len(dictionary)) as writer:
+            for line in side:
+                indices = dictionary.encode_line(segment(line))
+                writer.add(indices, [len(indices)])
+    return len(pairs)

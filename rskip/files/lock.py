@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 
 class Locked(ValueError):
@@ -33,12 +32,10 @@ _held = _Held()
 
 
 @contextmanager
-def one_at_a_time(output: Path, *, wait: bool = True, inherited: bool = False) -> Iterator[None]:
+def one_at_a_time(output: Path, *, wait: bool = True) -> Iterator[None]:
     """Lets one process at a time into the block for an `output`. With `wait`, a thread inside it may enter it again.
 
     :param wait: wait for another process, which a line on stderr tells.
-    :param inherited: processes that are started in the block with `close_fds=False` hold the lock too, except on
-        Windows. The next process then waits for the children of a killed one.
     :raises Locked: another process or this thread is in the block. Only without `wait`.
     """
     from filelock import FileLock, Timeout  # takes a tenth of the time in which `rskip translate` starts
@@ -52,9 +49,7 @@ def one_at_a_time(output: Path, *, wait: bool = True, inherited: bool = False) -
             raise Locked(output, str(os.getpid()))
         yield
         return
-    # filelock before version 4, which torch.hub's users may have, lacks on_acquired
-    options: Any = {"on_acquired": lambda descriptor: os.set_inheritable(descriptor, True)} if inherited else {}
-    lock = FileLock(path, thread_local=False, **options)
+    lock = FileLock(path, thread_local=False)
     try:
         lock.acquire(blocking=False)
     except Timeout:

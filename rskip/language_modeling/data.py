@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.corpora.binarised import MmapSentences
 from rskip.corpora.record import CorpusRecord, damage, describe_made, made_record, read_corpus_record
-from rskip.extras import extra
 from rskip.language_modeling.tokens import DICTIONARY, TextTokens
 from rskip.settings.kinds import Whole
 
 if TYPE_CHECKING:
     from torch import Tensor  # preparing a text needs no PyTorch, whose import takes seconds
-
-with extra("translation", what="a corpus of text"):
-    import numpy as np
 
 SPLITS = ("train", "valid")
 
@@ -72,14 +65,3 @@ def load_data(folder: str | Path) -> TextData:
         splits={split: torch.from_numpy(MmapSentences(folder / split).tokens()) for split in SPLITS},
         described=describe_made(record, kept),
     )
-
-
-def write_tokens(prefix: Path, lines: Sequence[Sequence[int]], *, vocabulary: int) -> None:
-    """Writes PREFIX.bin and PREFIX.idx, as fairseq-preprocess does: one sentence per line."""
-    kind, code = ("<u2", 8) if vocabulary < 65_500 else ("<i4", 4)  # as fairseq chooses, and its codes of types
-    tokens = np.fromiter(chain.from_iterable(lines), dtype=kind)
-    sizes = np.array([len(line) for line in lines], dtype="<i4")
-    places = (np.cumsum(sizes, dtype="<i8") - sizes) * tokens.itemsize
-    prefix.with_suffix(".bin").write_bytes(tokens.tobytes())
-    head = struct.pack("<9sQBQ", b"MMIDIDX\0\0", 1, code, len(sizes))
-    prefix.with_suffix(".idx").write_bytes(head + sizes.tobytes() + places.tobytes())

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from rskip.corpora.binarised import MmapWriter
 from rskip.corpora.corpus import TextCorpus
 from rskip.corpora.fetch import fetch
 from rskip.corpora.record import FORMAT, made_record, needs_build, write_record
@@ -17,7 +18,7 @@ from rskip.files.checksum import sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.names import line_name
 from rskip.files.whole import real_path, whole_folder
-from rskip.language_modeling.data import SPLITS, TextRecord, write_tokens
+from rskip.language_modeling.data import SPLITS, TextRecord
 from rskip.language_modeling.tokens import Kind, TextTokens
 from rskip.settings.check import check
 from rskip.settings.errors import SettingError
@@ -119,7 +120,9 @@ def prepare_text(
         with whole_folder(output) as folder:
             tokens.save(folder)
             for split, lines in encoded.items():
-                write_tokens(folder / split, lines, vocabulary=size)
+                with MmapWriter(folder / split, size) as writer:
+                    for line in lines:
+                        writer.add(line, [len(line)])
             counts = {"tokens": counted, "characters": characters, "dictionary_size": size}
             write_record(folder, {**planned, **counts, **more})
     return True

@@ -8,9 +8,8 @@ import pytest
 
 from rskip.cli.main import main
 from tests.analysis.conftest import few_images, few_pairs
-from tests.corpora.conftest import stub
 
-__all__ = ["few_images", "few_pairs", "stub"]
+__all__ = ["few_images", "few_pairs"]
 Refused = Callable[..., str]
 
 

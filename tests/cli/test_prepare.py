@@ -24,7 +24,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("multi30k-de-en: https://github.com/multi30k/dataset\n  terms: research ")
 
 
-def test_made_once(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused) -> None:
+def test_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused) -> None:
     output = tmp_path / "numbers"
     arguments = ["prepare", "numbers-en-de", "--pairs", "50", "--bpe-size", "60", "--output", str(output)]
     assert main(arguments) == 0
@@ -64,7 +64,7 @@ def test_mistakes_are_one_line(
     assert [path for path in tmp_path.rglob("*") if path.name != "data-bin"] == []
 
 
-def test_shards_and_the_path_for_fairseq(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shards_and_the_path_for_fairseq(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "numbers"
     arguments = ["prepare", "numbers-en-de", "--pairs", "50", "--bpe-size", "60", "--shards", "2"]
     assert main([*arguments, "--drop-duplicates", "--output", str(output)]) == 0

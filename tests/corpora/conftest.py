@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
-from multiprocessing import resource_tracker
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rskip.corpora.binarised import MmapSentences
 from rskip.corpora.corpus import ParallelText, PrepareDefaults, PublishedCorpus, Text, UpstreamFile
 from rskip.files.checksum import sha256_file
+from rskip.text import Dictionary
 
 ENGLISH = ["A dog runs.", "The man's dog-sled is “new”.", "Two men run.", "They see him.", "He runs."]
 GERMAN = [
@@ -41,6 +39,14 @@ def contents(folder: Path) -> dict[str, bytes]:
     """All files of a folder, by their paths in it."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def tokens(path: Path) -> list[str]:
+    """The tokens of a binarised side such as FOLDER/train.en, one sentence per item."""
+    split, language = path.name.split(".")
+    sentences = MmapSentences(path.with_name(f"{split}.en-de.{language}"))
+    dictionary = Dictionary.load(path.with_name(f"dict.{language}.txt"))
+    return [dictionary.decode(sentences.sentence(row).tolist()) for row in range(len(sentences))]
 
 
 @pytest.fixture
@@ -96,54 +102,3 @@ def server(mirror: Path, file_server: Callable[[Path], Any]) -> Any:
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
     return tmp_path / "bin/tiny"
-
-
-@pytest.fixture
-def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In place of fairseq-preprocess, a script that writes sentence counts and the dictionary that it was given."""
-    (tmp_path / "python").mkdir()
-    command = tmp_path / "python/fairseq-preprocess"
-    command.write_text(
-        f"""#!/bin/sh
-'''exec' "{sys.executable}" "$0" "$@"
-' '''
-import struct, sys
-from pathlib import Path
-after = dict(zip(sys.argv, sys.argv[1:]))
-source, target, out = after["--source-lang"], after["--target-lang"], Path(after["--destdir"])
-out.mkdir(exist_ok=True)
-for kind in ("train", "valid", "test"):
-    prefixes = after[f"--{{kind}}pref"].split(",") if f"--{{kind}}pref" in after else []
-    for number, prefix in enumerate(prefixes):
-        for language in (source, target):
-            count = Path(prefix + "." + language).read_bytes().count(b"\\n")
-            header = b"MMIDIDX\\0\\0" + struct.pack("<QBQ", 1, 8, count)
-            (out / f"{{kind}}{{number or ''}}.{{source}}-{{target}}.{{language}}.idx").write_bytes(header)
-for language in (source, target):
-    (out / f"dict.{{language}}.txt").write_bytes(Path(after["--srcdict"]).read_bytes())
-"""
-    )
-    command.chmod(0o755)
-    resource_tracker.ensure_running()  # which workers need, by the real Python
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python/python"))
-    return command
-
-
-@pytest.fixture
-def forked_preprocess(forked: Callable[..., subprocess.CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forks fairseq-preprocess, which is faster; test_preparation_of_real_corpora.py starts it once as users do."""
-
-    class Forked:
-        def __init__(self, command: Sequence[str], **_: object) -> None:
-            done = forked(*command, folder=Path.cwd())
-            self.returncode, self._printed = done.returncode, (done.stdout.encode(), done.stderr.encode())
-
-        def communicate(self) -> tuple[bytes, bytes]:
-            return self._printed
-
-        def __enter__(self) -> Forked:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-    monkeypatch.setattr("rskip.corpora.binarise.subprocess", SimpleNamespace(PIPE=None, Popen=Forked))

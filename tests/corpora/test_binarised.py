@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from rskip.corpora.binarised import MmapSentences, find_data
+from rskip.corpora.binarised import MmapSentences, MmapWriter, find_data
 from rskip.corpora.inspection import inspect_data
 from rskip.corpora.prepared import find_pairs
 from rskip.corpora.record import write_record
@@ -32,6 +33,21 @@ def test_every_type_that_fairseq_writes(tmp_path: Path, code: int) -> None:
     assert counts.tolist() == expected.tolist()
     lengths, counts = read.read(range(3, 5), vocabulary=10, dictionary=DICTIONARY)
     assert (lengths.tolist(), counts.tolist()) == ([0, 3], [0, 0, 0, 0, 0, 1, 0, 0, 0, 2])
+
+
+@pytest.mark.parametrize("vocabulary", [9_000, 65_499, 65_500])
+def test_what_is_written_is_fairseqs(tmp_path: Path, vocabulary: int) -> None:
+    indexed_dataset = pytest.importorskip("fairseq.data.indexed_dataset")
+    fairseqs = indexed_dataset.make_builder(tmp_path / "f.bin", impl="mmap", vocab_size=vocabulary)
+    with MmapWriter(tmp_path / "x", vocabulary) as writer:
+        writer.add([token for sentence in SENTENCES[:2] for token in sentence], [4, 1])
+        for sentence in SENTENCES[2:]:
+            writer.add(sentence, [len(sentence)])
+    for sentence in SENTENCES:
+        fairseqs.add_item(torch.tensor(sentence, dtype=torch.int32))
+    fairseqs.finalize(tmp_path / "f.idx")
+    for kind in ("bin", "idx"):
+        assert (tmp_path / f"x.{kind}").read_bytes() == (tmp_path / f"f.{kind}").read_bytes()
 
 
 @pytest.mark.parametrize(("code", "index"), [(8, 100), (5, -1), (5, 1 << 60)])

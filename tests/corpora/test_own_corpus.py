@@ -48,7 +48,7 @@ def write_sides(prefix: Path, pairs: list[tuple[str, str]]) -> list[str]:
 
 
 @pytest.fixture
-def prepare(stub: Path, tmp_path: Path) -> Prepare:
+def prepare(tmp_path: Path) -> Prepare:
     """Runs the command with BPE of few merges, and gives what it made."""
     count = 0
 
@@ -64,7 +64,7 @@ def prepare(stub: Path, tmp_path: Path) -> Prepare:
 
 
 @pytest.fixture
-def refused(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Runs the command, which must fail with one line and leave nothing; gives the line."""
 
     def run(*arguments: str) -> str:
@@ -198,7 +198,7 @@ ANY_LANGUAGE = (
 
 
 def test_text_of_any_language_decodes_to_what_was_encoded(
-    stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whether the units were learnt from it or not; and `rskip prepare` tells how much of the target text does."""
     half = ANY_LANGUAGE[::2]
@@ -238,7 +238,7 @@ def test_words_and_case_are_chosen_and_kept_for_translation(prepare: Prepare, tm
     assert json.loads(made["corpus.json"])["options"]["tokeniser"] == "moses"
 
 
-def test_changed_files_are_refused_then_forced(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_files_are_refused_then_forced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["prepare", *write_sides(tmp_path / "train", PAIRS), "--output", str(tmp_path / "own")]
     assert main(arguments) == main(arguments) == 0
     assert "own is up to date (nothing to do): pairs: train 46, valid 2, test 2" in capsys.readouterr().out
@@ -334,7 +334,7 @@ def test_languages_are_looked_at_where_langid_is_installed(
 
 
 def test_report_says_what_was_read_split_off_and_dropped(
-    stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pairs = [*PAIRS, PAIRS[0], ("", "leer"), ("a b c d e f g h i j", "a"), ("nine words", "neun")]
     assert main(["prepare", *write_sides(tmp_path / "train", pairs), "--output", str(tmp_path / "own")]) == 0

@@ -27,7 +27,6 @@ def prepared(
     corpus: PublishedCorpus, folder: Path, *, mirror: Path, options: PrepareOptions | None = None
 ) -> dict[str, Any]:
     """Prepares without workers, whose start takes longer than what they save here; gives the record."""
-    pytest.importorskip("fairseq")
     assert prepare(corpus, folder, mirror=str(mirror), workers=1, options=options)
     return json.loads((folder / "corpus.json").read_text())
 
@@ -142,7 +141,7 @@ def pack_wmt14(corpus: PublishedCorpus, data: Path, mirror: Path) -> dict[str, i
     return counts
 
 
-def test_wmt14_from_archives_of_the_upstream_structure(shared: Path, tmp_path: Path, forked_preprocess: None) -> None:
+def test_wmt14_from_archives_of_the_upstream_structure(shared: Path, tmp_path: Path) -> None:
     corpus = find_corpus("wmt14-en-de")
     assert isinstance(corpus, PublishedCorpus)
     mirror = tmp_path / "mirror"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -27,9 +28,7 @@ FILES = sorted(
 )
 
 
-def test_what_a_prepared_folder_holds(make_corpus: Any, mirror: Path, output: Path, forked_preprocess: None) -> None:
-    """By the real fairseq-preprocess, with two workers."""
-    pytest.importorskip("fairseq")
+def test_what_a_prepared_folder_holds(make_corpus: Any, mirror: Path, output: Path) -> None:
     corpus = make_corpus()
     assert prepare(corpus, output, mirror=str(mirror), workers=2)
     made = contents(output)
@@ -50,11 +49,11 @@ def test_what_a_prepared_folder_holds(make_corpus: Any, mirror: Path, output: Pa
     assert record["dictionary_size"] == len(dictionary)
     assert record["options"] == {"subwords": "bpe", "size": 20}
     assert record["inputs"]["val.de.gz"]["sha256"] == corpus.splits["valid"][0].sides["de"].file.sha256
-    assert set(record["tools"]) == {"sacremoses", "subword-nmt", "fairseq"}
+    assert set(record["tools"]) == {"sacremoses", "subword-nmt"}
     assert sorted(record["files"]) == sorted(set(FILES) - {"corpus.json"})
 
 
-def test_with_byte_fallback_no_character_is_unknown(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
+def test_with_byte_fallback_no_character_is_unknown(make_corpus: Any, mirror: Path, output: Path) -> None:
     options = PrepareOptions(subwords="sentencepiece-bytes", size=320)
     assert prepare(make_corpus(), output, mirror=str(mirror), options=options)
     pipeline, dictionary = TextPipeline.load(output / "text"), Dictionary.load(output / "dict.de.txt")
@@ -64,18 +63,17 @@ def test_with_byte_fallback_no_character_is_unknown(stub: Path, make_corpus: Any
     assert pipeline.decode(tokens) == "Ein Hund läuft 漢字 für 5 €."
 
 
-def test_second_call_does_nothing(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
+def test_second_call_does_nothing(make_corpus: Any, mirror: Path, output: Path) -> None:
     corpus = make_corpus()
     assert prepare(corpus, output, mirror=str(mirror))
     before = contents(output)
     (output / "checkpoints").mkdir()
     (output / "checkpoints/mine.pt").write_bytes(b"mine")
-    stub.unlink()  # neither fairseq nor the mirror is asked for again
     assert not prepare(corpus, output, mirror="nowhere")
     assert contents(output) == {**before, "checkpoints/mine.pt": b"mine"}
 
 
-def test_other_options_are_refused_then_forced(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
+def test_other_options_are_refused_then_forced(make_corpus: Any, mirror: Path, output: Path) -> None:
     corpus = make_corpus()
     prepare(corpus, output, mirror=str(mirror))
     before = contents(output)
@@ -89,7 +87,7 @@ def test_other_options_are_refused_then_forced(stub: Path, make_corpus: Any, mir
     assert [path.name for path in output.parent.iterdir()] == ["tiny"]
 
 
-def test_other_inputs_and_other_corpora_are_refused(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
+def test_other_inputs_and_other_corpora_are_refused(make_corpus: Any, mirror: Path, output: Path) -> None:
     prepare(make_corpus(), output, mirror=str(mirror))
     with pytest.raises(ValueError, match="tiny holds tiny-en-de, not numbers-en-de; use force"):
         prepare(CORPORA["numbers-en-de"], output)
@@ -99,7 +97,7 @@ def test_other_inputs_and_other_corpora_are_refused(stub: Path, make_corpus: Any
 
 
 def test_folder_that_lacks_a_file_is_made_again_by_force(
-    stub: Path, make_corpus: Any, mirror: Path, output: Path
+    make_corpus: Any, mirror: Path, output: Path
 ) -> None:
     corpus = make_corpus()
     prepare(corpus, output, mirror=str(mirror))
@@ -114,7 +112,7 @@ def test_folder_that_lacks_a_file_is_made_again_by_force(
     assert (output / "dict.de.txt").stat().st_size == size
 
 
-def test_users_files_are_never_replaced(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
+def test_users_files_are_never_replaced(make_corpus: Any, mirror: Path, output: Path) -> None:
     corpus = make_corpus()
     output.mkdir(parents=True)
     (output / "thesis.tex").write_text("mine")
@@ -134,7 +132,7 @@ def test_users_files_are_never_replaced(stub: Path, make_corpus: Any, mirror: Pa
         prepare(corpus, output.parent / "a_file", mirror=str(mirror), force=True)
 
 
-def test_two_at_once_make_it_once(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
+def test_two_at_once_make_it_once(make_corpus: Any, mirror: Path, output: Path) -> None:
     corpus = make_corpus()
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(lambda _: prepare(corpus, output, mirror=str(mirror)), range(4)))
@@ -142,21 +140,18 @@ def test_two_at_once_make_it_once(stub: Path, make_corpus: Any, mirror: Path, ou
     assert [path.name for path in output.parent.iterdir()] == ["tiny"]
 
 
-def test_full_disk_within_fairseq(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
-    stub.write_text("#!/bin/sh\necho 'OSError: [Errno 28] No space left on device' >&2; exit 1\n")
-    with pytest.raises(OSError, match="No space left"):
-        prepare(make_corpus(), output, mirror=str(mirror))
-    assert [path.name for path in output.parent.iterdir()] == ["tiny.partial"]
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_unfinished_folder_of_other_options_is_started_again_by_force_alone(
-    stub: Path, make_corpus: Any, mirror: Path, output: Path
+    make_corpus: Any, mirror: Path, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = stub.read_text()
-    stub.write_text("#!/bin/sh\nexit 1\n")
-    with pytest.raises(OSError, match="fairseq-preprocess ended with status 1"):
-        prepare(make_corpus(), output, mirror=str(mirror))
-    stub.write_text(program)
+    with monkeypatch.context() as context:
+        context.setattr("rskip.corpora.preparation.segment", full)
+        with pytest.raises(OSError, match="No space left"):
+            prepare(make_corpus(), output, mirror=str(mirror))
+    assert [path.name for path in output.parent.iterdir()] == ["tiny.partial"]
     fewer = PrepareOptions(size=7)
     message = "tiny.partial was left by an unfinished run and was prepared with .*size 20, not with .*size 7; use force"
     with pytest.raises(ValueError, match=message):

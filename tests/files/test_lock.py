@@ -1,8 +1,6 @@
 """Locks of outputs, which end with the last process that holds them."""
 
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -63,20 +61,3 @@ def test_who_is_within_may_enter_again_and_stays_within_to_the_end(tmp_path: Pat
             pass
     with one_at_a_time(tmp_path / "out", wait=False):
         pass
-
-
-def test_what_a_killed_process_started_is_waited_for(tmp_path: Path) -> None:
-    """A process locks, starts a child that ends when told to, and is killed: the child holds the lock."""
-    program = f"""
-import os, signal, subprocess
-from pathlib import Path
-from rskip.files.lock import one_at_a_time
-with one_at_a_time(Path({str(tmp_path / "out")!r}), inherited=True):
-    child = "while [ ! -e {tmp_path}/end ]; do sleep 0.01; done; touch {tmp_path}/ended"
-    subprocess.Popen(["sh", "-c", child], close_fds=False)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-    subprocess.run([sys.executable, "-c", program], check=False)
-    threading.Timer(0.2, (tmp_path / "end").touch).start()
-    with one_at_a_time(tmp_path / "out"):
-        assert (tmp_path / "ended").exists()

@@ -13,9 +13,6 @@ import torch
 from rskip.corpora import PrepareOptions, find_corpus, prepare
 from rskip.text import TextPipeline
 from rskip.translation.generated import read_lines
-from tests.corpora.conftest import forked_preprocess
-
-__all__ = ["fakes", "faked", "forked_preprocess"]
 
 SENTENCES, SPOILT = 200, 26  # of the test set: how many there are, and how many are translated wrongly
 
@@ -40,9 +37,7 @@ def fakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checks.write_text("#!/bin/sh\necho {}\n")
     checks.chmod(0o755)
     options = PrepareOptions(pairs=300, size=80)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", str(root / "bin" / "python"))
-        prepare(find_corpus("numbers-en-de"), root / "prepared", options=options)
+    prepare(find_corpus("numbers-en-de"), root / "prepared", options=options)
     settings = Namespace(arch="transformer_rskip_ln_tiny")
     state = {"cfg": {"model": settings}, "model": {"weight": torch.linspace(0, 1, 5)}}
     torch.save(state, root / "checkpoint.pt")

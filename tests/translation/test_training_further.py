@@ -35,7 +35,7 @@ def write(name: str, pairs: int, meaning: dict[str, str] = WORDS) -> list[str]:
 
 @pytest.fixture
 def training(
-    tmp_path: Path, forked_preprocess: None, forked_logged: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, forked_logged: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`rskip train` in an empty folder."""
     pytest.importorskip("fairseq")
@@ -87,7 +87,7 @@ def test_an_imported_opus_mt_model_is_trained_further(training: None, marian: Ca
 
 
 def test_what_does_not_fit_is_told(
-    root: Path, tmp_path: Path, forked_preprocess: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
     model, given = str(root / "checkpoints/multi30k_en_de/2rskip_ln"), write("text", 60)
