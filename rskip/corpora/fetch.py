@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Sequence
 from pathlib import Path
 
 from rskip.corpora.corpus import UpstreamFile
@@ -22,8 +20,6 @@ from rskip.files.cache import (
 from rskip.files.checksum import file_difference, sha256_file
 from rskip.settings.errors import SettingError
 
-AT_ONCE = 4  # downloads
-
 
 def fetch(
     files: Sequence[UpstreamFile],
@@ -34,7 +30,7 @@ def fetch(
 ) -> dict[UpstreamFile, FetchedFile]:
     """Downloads and verifies files. Files in the cache are only verified.
 
-    A file without a checksum in the registry is accepted unverified. If one download fails, the others stop.
+    A file without a checksum in the registry is accepted unverified.
 
     :param folder: their folder in the cache, under `cache_folder()`.
     :param mirror: a folder or a base URL with the files under their own names. A folder is read in place, and NAME.gz
@@ -49,65 +45,45 @@ def fetch(
     if mirror is not None and not mirror.startswith(ADDRESSES):
         if "://" in mirror:
             raise SettingError.of_value("mirror", mirror, "a folder, or a URL that begins with http:// or https://")
-        place = expanded_path(mirror, "mirror")
-        _refuse_missing([file for file in files if not file_or_packed(place, file.name)], place)
-        return _fetched(files, lambda file, _: _from_folder(file, place, cache))
+        return _of_folder(files, expanded_path(mirror, "mirror"), cache)
     missing = [file.name for file in files if not (cache / file.name).is_file()]
     if offline and missing:
         raise FileNotFoundError(
             f"offline: {', '.join(missing)} not in the cache {cache}: run once online, or give a mirror folder"
         )
     otherwise = "give another --mirror" if mirror else "give a folder or URL that has the file (--mirror)"
-
-    def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
+    fetched = {}
+    for file in dict.fromkeys(files):
         path = cache / file.name
-        if found := verified(path, size=file.size, sha256=file.sha256):
-            return found
-        if offline:
-            wrong = file_difference(path, size=file.size, sha256=file.sha256) or "has changed since its download"
-            raise ValueError(f"offline: {path} {wrong}: run once online, or give a mirror folder")
-        from rskip.files.download import download  # needs an extra
+        if (found := verified(path, size=file.size, sha256=file.sha256)) is None:
+            if offline:
+                wrong = file_difference(path, size=file.size, sha256=file.sha256) or "has changed since its download"
+                raise ValueError(f"offline: {path} {wrong}: run once online, or give a mirror folder")
+            from rskip.files.download import download  # needs an extra
 
-        url = f"{mirror.rstrip('/')}/{file.name}" if mirror else file.url
-        download(url, path, size=file.size, sha256=file.sha256, otherwise=otherwise, stop=stop)
-        return downloaded(path, sha256=file.sha256)
-
-    return _fetched(files, get)
-
-
-def _fetched(
-    files: Sequence[UpstreamFile], get: Callable[[UpstreamFile, threading.Event], FetchedFile]
-) -> dict[UpstreamFile, FetchedFile]:
-    """The result of `get` for each file, in threads. After an error, the event tells the others to stop."""
-    stop = threading.Event()
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        results = {file: threads.submit(get, file, stop) for file in dict.fromkeys(files)}
-        try:
-            for result in as_completed(results.values()):
-                result.result()
-        except BaseException:
-            stop.set()
-            threads.shutdown(cancel_futures=True)
-            raise
-    return {file: result.result() for file, result in results.items()}
+            url = f"{mirror.rstrip('/')}/{file.name}" if mirror else file.url
+            download(url, path, size=file.size, sha256=file.sha256, otherwise=otherwise)
+            found = downloaded(path, sha256=file.sha256)
+        fetched[file] = found
+    return fetched
 
 
-def _refuse_missing(missing: Sequence[UpstreamFile], folder: Path) -> None:
-    """:raises FileNotFoundError: files are missing in a mirror folder. The error names them and their sources."""
-    if missing and not folder.is_dir():
-        raise FileNotFoundError(f"no mirror folder {folder}: expected one that holds {missing[0].name}")
-    if missing:
+def _of_folder(files: Sequence[UpstreamFile], folder: Path, cache: Path) -> dict[UpstreamFile, FetchedFile]:
+    """Reads the files of a mirror folder in place. A packed file is unpacked into the cache."""
+    paths = {file: file_or_packed(folder, file.name) for file in files}
+    if missing := [file for file, path in paths.items() if path is None]:
+        if not folder.is_dir():
+            raise FileNotFoundError(f"no mirror folder {folder}: expected one that holds {missing[0].name}")
         names, urls = ", ".join(file.name for file in missing), ", ".join(dict.fromkeys(file.url for file in missing))
         raise FileNotFoundError(f"the mirror {folder} lacks {names}: get from {urls}")
-
-
-def _from_folder(file: UpstreamFile, folder: Path, cache: Path) -> FetchedFile:
-    """Reads a file of a mirror folder in place. A packed file is unpacked into the cache."""
-    path = file_or_packed(folder, file.name)
-    assert path is not None
-    if path.name != file.name:
-        unpacked = unpacking_folder(cache, folder) / file.name
-        return unpack(path, unpacked, url=file.url, size=file.size, sha256=file.sha256)
-    if wrong := file_difference(path, size=file.size, sha256=file.sha256):
-        raise ValueError(f"{path} {wrong}: replace it with {file.url}")
-    return FetchedFile(path, path.stat().st_size, file.sha256 or sha256_file(path))
+    fetched = {}
+    for file, path in paths.items():
+        assert path is not None
+        if path.name != file.name:
+            unpacked = unpacking_folder(cache, folder) / file.name
+            fetched[file] = unpack(path, unpacked, url=file.url, size=file.size, sha256=file.sha256)
+            continue
+        if wrong := file_difference(path, size=file.size, sha256=file.sha256):
+            raise ValueError(f"{path} {wrong}: replace it with {file.url}")
+        fetched[file] = FetchedFile(path, path.stat().st_size, file.sha256 or sha256_file(path))
+    return fetched

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,10 +39,6 @@ class NotReached(DownloadError, OSError):
     """Every attempt failed."""
 
 
-class Stopped(Exception):
-    """The caller stopped the download."""
-
-
 def download(
     url: str,
     target: Path,
@@ -51,7 +47,6 @@ def download(
     sha256: str | None = None,
     md5: str | None = None,
     otherwise: str = "",
-    stop: threading.Event | None = None,
     attempts: int = 5,
 ) -> None:
     """Downloads `url` to `target`, which appears or is replaced when the file is complete and its checksum matches.
@@ -62,15 +57,13 @@ def download(
     :param size: expected bytes; None: unknown.
     :param sha256: expected checksum; None: unknown. `md5` likewise.
     :param otherwise: what else a user can do, such as "give another mirror", for errors.
-    :param stop: set by another thread to stop the download.
     :param attempts: number of attempts if the connection fails.
     :raises NotServed: the server doesn't have the file (a FileNotFoundError).
     :raises WrongFile: size or checksum are wrong, or `url` is invalid (a ValueError).
     :raises NotReached: every attempt failed (an OSError).
     :raises OSError: the disk is full, or can't be written; or `target` is a folder.
-    :raises Stopped: `stop` was set.
     """
-    transfer = _Transfer(url, target, size, otherwise, stop or threading.Event())
+    transfer = _Transfer(url, target, size, otherwise)
     before = target.stat().st_mtime_ns if target.exists() else None
     with one_at_a_time(target):
         made = target.exists() and target.stat().st_mtime_ns != before  # by another process
@@ -79,8 +72,7 @@ def download(
         for left in target.parent.glob(f".{target.name}.*.partial*"):  # by a killed process
             left.unlink()
         for attempt in range(attempts):
-            if transfer.stop.wait(FIRST_WAIT * 2 ** (attempt - 1) if attempt else 0):
-                raise Stopped
+            sleep(FIRST_WAIT * 2 ** (attempt - 1) if attempt else 0)
             try:
                 with atomic_file(target) as temporary:
                     transfer.receive(temporary)
@@ -108,7 +100,6 @@ class _Transfer:
     target: Path
     size: int | None
     otherwise: str
-    stop: threading.Event
 
     def error(self, kind: type[DownloadError], problem: str, advice: str) -> DownloadError:
         shown = "".join(each if each.isprintable() else " " for each in problem)  # words of a server or a library
@@ -132,8 +123,6 @@ class _Transfer:
                 bar.total = total or self.size
 
             def write(block: bytes) -> None:
-                if self.stop.is_set():
-                    raise Stopped
                 file.write(block)
                 bar.update(len(block))
                 if self.size is not None and file.tell() > self.size:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import lzma
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 from rskip.corpora.corpus import UpstreamFile
 from rskip.corpora.fetch import fetch
 from rskip.files.checksum import sha256_file
-from rskip.files.download import Stopped
 from rskip.settings.errors import SettingError
 
 NAMES = ["train.en.gz", "train.de.gz", "val.en.gz", "val.de.gz", "test.en.gz", "test.de.gz"]
@@ -128,25 +126,3 @@ def test_offline_reads_the_cache(upstream: Upstream, server: Any, cache: Path) -
     with pytest.raises(FileNotFoundError, match=rf"^offline: train\.en\.gz not in the cache {cache}/tiny: run once"):
         fetch(files, folder="tiny", offline=True, mirror=server.url)
     assert server.requests == []
-
-
-def test_one_that_fails_stops_the_others(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rskip.corpora.fetch.AT_ONCE", 3)
-    running = threading.Semaphore(0)
-    stopped = []
-
-    def one_fails(url: str, target: Path, *, stop: threading.Event, **kwargs: object) -> None:
-        if url.endswith("train.en.gz"):
-            running.acquire(timeout=20)
-            running.acquire(timeout=20)
-            raise FileNotFoundError(f"{url}: the server says 404")
-        running.release()
-        assert stop.wait(20)
-        stopped.append(target.name)
-        raise Stopped
-
-    monkeypatch.setattr("rskip.files.download.download", one_fails)
-    with pytest.raises(FileNotFoundError, match=r"train\.en\.gz: the server says 404"):
-        fetch(upstream(known=False), folder="tiny")
-    assert {"train.de.gz", "val.en.gz"} <= set(stopped)
-    assert len(stopped) < 4  # one thread may have begun another file meanwhile

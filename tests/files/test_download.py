@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rskip.files.checksum import file_sum
-from rskip.files.download import NotReached, NotServed, Stopped, WrongFile, download
+from rskip.files.download import NotReached, NotServed, WrongFile, download
 from rskip.machine.progress import Progress
 
 NAME = "train.en.gz"
@@ -157,14 +157,10 @@ def test_a_bad_disk_is_not_tried_again(server: Any, fetch: Any, target: Path, mo
 def test_each_wait_is_twice_as_long(server: Any, fetch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
-    class Waiting(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            waits.append(timeout or 0)
-            return False
-
+    monkeypatch.setattr("rskip.files.download.sleep", waits.append)
     monkeypatch.setattr("rskip.files.download.FIRST_WAIT", 1.5)
     server.faults = [503, 500, 429]
-    fetch(attempts=4, stop=Waiting())
+    fetch(attempts=4)
     assert waits == [0, 1.5, 3, 6]
 
 
@@ -173,19 +169,6 @@ def test_a_server_that_falls_silent(server: Any, fetch: Any, target: Path, monke
     server.faults = [server.Answer(CONTENT[:4], length=len(CONTENT), hang=1.0)]
     fetch(attempts=2)
     assert server.requests == [NAME] * 2 and target.read_bytes() == CONTENT
-
-
-def test_stopped_by_the_caller(server: Any, fetch: Any, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stop = threading.Event()
-    server.faults = [server.Answer(CONTENT[:4], length=len(CONTENT), hang=0.3)]
-    threading.Timer(0.1, stop.set).start()
-    with pytest.raises(Stopped):
-        fetch(attempts=5, stop=stop)
-    assert server.requests == [NAME] and held(target) == []
-    monkeypatch.setattr(stop, "wait", lambda seconds: False)  # as if it was set during the next attempt
-    with pytest.raises(Stopped):
-        fetch(stop=stop)
-    assert server.requests == [NAME] * 2 and held(target) == []
 
 
 @pytest.mark.parametrize("sha256", [None, SHA256])
