@@ -108,22 +108,22 @@ class ChannelsFirst(nn.Module):
 
 
 class RegionBackbone(Backbone):
-    """The regions of a Faster R-CNN with the most probable objects: the features of its box head, and their boxes.
+    """The regions of a Faster R-CNN with the most probable objects: the features of its box head.
 
     The score of a proposal is the probability of its best class except background. Proposals that overlap with a better
     one of their class (IoU over 0.5) are dropped. The best of the others are used, in descending order of score.
     """
 
-    def prepare(self, image: Any) -> tuple[Any, tuple[int, int]]:
-        """The image, reduced by an integer factor if it has more than MOST_DETECTED pixels, and its original size."""
+    def prepare(self, image: Any) -> Any:
+        """The image, reduced by an integer factor if it has more than MOST_DETECTED pixels."""
         part = math.ceil(math.sqrt(image.width * image.height / MOST_DETECTED))
-        return (image.reduce(part) if part > 1 else image), image.size
+        return image.reduce(part) if part > 1 else image
 
     @torch.inference_mode()
-    def compute(self, inputs: Sequence[tuple[Any, tuple[int, int]]]) -> list[Features]:
-        return [self._regions(_pixels(image), size) for image, size in inputs]
+    def compute(self, inputs: Sequence[Any]) -> list[Features]:
+        return [self._regions(_pixels(image)) for image in inputs]
 
-    def _regions(self, pixels: Tensor, size: tuple[int, int]) -> Features:
+    def _regions(self, pixels: Tensor) -> Features:
         from torchvision.ops import batched_nms
 
         network: Any = self.network
@@ -135,9 +135,7 @@ class RegionBackbone(Backbone):
         logits, _ = network.roi_heads.box_predictor(features)  # (P, classes), background first
         scores, classes = logits.softmax(dim=1)[:, 1:].max(dim=1)
         kept = batched_nms(proposals, scores, classes, 0.5)[: self.description["regions"]]
-        height, width = images.image_sizes[0]
-        scale = torch.tensor([size[0] / width, size[1] / height] * 2, device=self.device)
-        return Features(self._values(features[kept]), None, (proposals[kept] * scale).cpu().numpy())
+        return Features(self._values(features[kept]), None)
 
 
 def load_backbone(
@@ -168,7 +166,7 @@ def load_backbone(
         sha256 = _load_weights(network, name, weights or _of_torchvision(models.get_model_weights(name).DEFAULT))
         sizes = {"size": None, "shorter": network.transform.min_size[0], "longer": network.transform.max_size}
         description = _description(name, network.roi_heads.box_predictor.cls_score.in_features, sha256, sizes, settings)
-        return RegionBackbone(name, network, {**description, "regions": settings.regions, "boxes": True}, device)
+        return RegionBackbone(name, network, {**description, "regions": settings.regions}, device)
     if name not in (known := timm.list_models()):
         advice = "".join(f"did you mean {near}?" for near in nearest(name, [*known, *DETECTORS]))
         expected = f"a classifier of timm with a grid ({LITE0}, resnet101, ...) or {DETECTORS[0]}"

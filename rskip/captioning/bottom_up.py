@@ -1,16 +1,15 @@
 """Makes a store of published bottom-up features (Anderson et al., 2018). N regions (36, or 10 to 100); C is 2,048.
 
 Supported formats: a TSV file with the fields FIELDS, the last two in base64 of float32; or a folder of NUMBER.npz files
-with `feat`, or with `x` and `bbox`.
+with `feat`, `features` or `x`. The boxes of the regions are not stored.
 """
 
 from __future__ import annotations
 
 import base64
-import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +23,7 @@ with extra("captioning"):
     import numpy as np
 
 FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
-_VALUES, _BOXES = ("feat", "features", "x"), ("bbox", "boxes")
+_VALUES = ("feat", "features", "x")
 _BATCH = 64
 _MOST_BYTES = 1 << 24  # per array: 2,048 regions of 2,048 float32 values
 
@@ -48,31 +47,25 @@ def store_bottom_up(
     if not before:
         reason = next(iter(result.failed.values()), "it is empty")
         raise ValueError(f"{source}: not bottom-up features: {reason}")
-    kinds = Counter((found.values.shape[1], found.boxes is not None) for _, _, found in before)
-    dim, boxes = kinds.most_common(1)[0][0]
+    dim = Counter(found.values.shape[1] for _, _, found in before).most_common(1)[0][0]
     description = {"backbone": "bottom-up", "names": IMAGE_IDS, "dim": dim, "dtype": dtype}
-    if boxes:
-        description["boxes"] = True
     with FeatureWriter(output, description) as writer:
-        every = chain(before, rows)
-        while batch := list(islice(every, _BATCH)):
-            new: dict[str, tuple[str, Features]] = {}
-            for place, name, found in batch:
-                if name not in writer.images:
-                    new.setdefault(name, (place, found))
-            failed = writer.add((name, "", found) for name, (_, found) in new.items())
-            result.failed |= {new[name][0]: f"{new[name][0]}: {problem}" for name, problem in failed.items()}
-            result.done += len(new) - len(failed)
-            result.kept += len(batch) - len(new)
-            result.seconds = time.perf_counter() - started
+        for place, name, found in chain(before, rows):
+            if name in writer.images:
+                result.kept += 1
+            elif problem := writer.add(name, "", found):
+                result.failed[place] = f"{place}: {problem}"
+            else:
+                result.done += 1
         writer.finish()
+    result.seconds = time.perf_counter() - started
     return result
 
 
 def _rows(source: Path, result: Extraction) -> Iterator[tuple[str, str, Features]]:
     """The place, the image id and the features of each image. Damaged ones are added to `failed`, all to `total`."""
     places: Iterable[tuple[str, Any]]
-    read: Callable[[Any], tuple[str, np.ndarray, np.ndarray | None]]
+    read: Callable[[Any], tuple[str, np.ndarray]]
     if source.is_file():
         read, lines = _read_line, source.open("rb")
         places = ((f"{line_name(source)}, line {number}", line) for number, line in enumerate(lines, start=1))
@@ -83,55 +76,42 @@ def _rows(source: Path, result: Extraction) -> Iterator[tuple[str, str, Features
     for place, given in places:
         result.total += 1
         try:
-            name, values, boxes = read(given)
-            count = math.prod(values.shape[:-1])
-            if not values.ndim or not values.size or (boxes is not None and boxes.shape != (count, 4)):
-                raise ValueError(f"features of shape {values.shape}, boxes of {getattr(boxes, 'shape', None)}")
-            if boxes is not None and not np.isfinite(boxes).all():
-                raise ValueError("boxes that are not finite numbers")
+            name, values = read(given)
+            if not values.ndim or not values.size:
+                raise ValueError(f"features of shape {values.shape}")
         except ValueError as error:
             result.failed[place] = f"{place}: {error}"
             continue
-        yield place, name, Features(values.reshape(count, -1), None, boxes)
+        yield place, name, Features(values.reshape(-1, values.shape[-1]), None)
 
 
-def _read_line(line: bytes) -> tuple[str, np.ndarray, np.ndarray]:
-    """The image id, the values (N, C) and the boxes (N, 4) in a line of a TSV file."""
+def _read_line(line: bytes) -> tuple[str, np.ndarray]:
+    """The image id and the values (N, C) in a line of a TSV file."""
     cells = line.rstrip(b"\r\n").split(b"\t")
     if len(cells) != len(FIELDS):
         raise ValueError(f"{len(cells)} fields, expected {len(FIELDS)}: {', '.join(FIELDS)}")
-    arrays, count = [], int(cells[3])
-    for cell in cells[4:]:
-        content = base64.b64decode(cell, validate=True)
-        if count < 1 or not content or len(content) % (4 * count):
-            raise ValueError(f"{len(content):,} bytes for {count} boxes: the file is truncated or damaged")
-        arrays.append(np.frombuffer(content, dtype="<f4").reshape(count, -1))
-    return str(int(cells[0])), arrays[1], arrays[0]
+    content, count = base64.b64decode(cells[5], validate=True), int(cells[3])
+    if count < 1 or not content or len(content) % (4 * count):
+        raise ValueError(f"{len(content):,} bytes for {count} boxes: the file is truncated or damaged")
+    return str(int(cells[0])), np.frombuffer(content, dtype="<f4").reshape(count, -1)
 
 
-def _read_npz(path: Path) -> tuple[str, np.ndarray, np.ndarray | None]:
-    """The image id, the values (..., C), which may form a grid, and the boxes (N, 4) in a .npz file."""
+def _read_npz(path: Path) -> tuple[str, np.ndarray]:
+    """The image id and the values (..., C), which may form a grid, in a .npz file."""
     number = path.stem.rpartition("_")[2]
     if not number.isdecimal():
         raise ValueError("its name doesn't end in the number of an image")
     try:
         with np.load(path, allow_pickle=False) as archive:
-            values, boxes = (_member(archive, names) for names in (_VALUES, _BOXES))
+            name = next(name for name in _VALUES if name in archive.files)
+            if (size := archive.zip.getinfo(f"{name}.npy").file_size) > _MOST_BYTES + (1 << 14):  # with its header
+                raise ValueError(f"{size:,} bytes, expected at most {_MOST_BYTES:,}")
+            values: np.ndarray = archive[name]
+    except StopIteration:
+        raise ValueError(f"none of the arrays {', '.join(_VALUES)}") from None
     except Exception as error:  # NumPy, zipfile and zlib raise errors of any type for a damaged file
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"no array of numbers can be read ({reason})") from None
-    if values is None:
-        raise ValueError(f"none of the arrays {', '.join(_VALUES)}")
-    return str(int(number)), values, boxes
-
-
-def _member(archive: Any, names: Sequence[str]) -> np.ndarray | None:
-    """The array of the first name that the archive contains, or None if it contains none of them."""
-    if (name := next((name for name in names if name in archive.files), None)) is None:
-        return None
-    if (size := archive.zip.getinfo(f"{name}.npy").file_size) > _MOST_BYTES + (1 << 14):  # with its header
-        raise ValueError(f"{size:,} bytes, expected at most {_MOST_BYTES:,}")
-    found: np.ndarray = archive[name]
-    if found.dtype.kind not in "fiu":
-        raise ValueError(f"an array of {found.dtype}, expected real numbers")
-    return found
+    if values.dtype.kind not in "fiu":
+        raise ValueError(f"an array of {values.dtype}, expected real numbers")
+    return str(int(number)), values

@@ -60,10 +60,11 @@ def extract_features(
         started = time.perf_counter()
         for batch in _read_ahead(missing, backbone, settings, result.failed):
             features = backbone.compute([inputs for _, _, inputs in batch])
-            new = ((name, sha256, found) for (name, sha256, _), found in zip(batch, features, strict=True))
-            failed = writer.add(new)
-            result.failed |= failed
-            result.done += len(batch) - len(failed)
+            for (name, sha256, _), found in zip(batch, features, strict=True):
+                if problem := writer.add(name, sha256, found):
+                    result.failed[name] = problem
+                else:
+                    result.done += 1
             result.seconds = time.perf_counter() - started
             bar.update(result.done + result.kept + len(result.failed) - bar.n)
         if not writer.images:

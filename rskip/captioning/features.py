@@ -1,8 +1,8 @@
 """Features of images in a store on the disk. N features per image, C values per feature.
 
-A store is a folder: `features.bin` holds the features of all images in sequence, `boxes.bin` the boxes of regions, and
-`features.json` a description of the features and one entry per image. While a store is made, its arrays grow, and
-`features.json` is replaced every minute, so a killed process loses at most a minute's work.
+A store is a folder: `features.bin` holds the features of all images in sequence, and `features.json` a description of
+the features and one entry per image. While a store is made, the array grows, and `features.json` is replaced every
+minute, so a killed process loses at most a minute's work.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -33,7 +33,7 @@ with extra("captioning"):
 
 FORMAT = 1
 IMAGE_IDS = "image ids"
-INDEX, _FEATURES, _BOXES = "features.json", "features.bin", "boxes.bin"
+INDEX, ARRAY = "features.json", "features.bin"
 SAVE_SECONDS = 60.0
 
 
@@ -52,7 +52,6 @@ class Description(_Needed, total=False):
 
     preprocessing: _Preprocessing
     regions: Count
-    boxes: bool
     names: str
 
 
@@ -62,12 +61,10 @@ class Features:
 
     values: float16 or float32. Shape: (N, C)
     grid: rows and columns of a grid, whose cells are in row-major order; None: regions.
-    boxes: boxes of regions in pixels: left, top, right, bottom. Shape: (N, 4)
     """
 
     values: np.ndarray
     grid: tuple[int, int] | None
-    boxes: np.ndarray | None = None
 
 
 class StoredImage(msgspec.Struct, frozen=True, array_like=True):
@@ -93,6 +90,15 @@ class Index:
     def rows(self) -> int:
         return sum(image.count for image in self.images.values())
 
+    @property
+    def dtype(self) -> str:
+        return "<f2" if self.description["dtype"] == "float16" else "<f4"
+
+    @property
+    def bytes(self) -> int:
+        """The size of the array."""
+        return self.rows * self.description["dim"] * np.dtype(self.dtype).itemsize
+
 
 class FeatureStore:
     """The features of a collection of images, read from the disk on access. It is pickled as its path.
@@ -115,10 +121,7 @@ class FeatureStore:
         self.names = list(self.images)
         self.dim: int = self.description["dim"]
         self._ends = dict(zip(self.names, accumulate(image.count for image in self.images.values()), strict=True))
-        self._arrays = {
-            name: FileRows(self.path / name, str(dtype), (index.rows, columns))
-            for name, (dtype, columns) in _arrays(self.description).items()
-        }
+        self._array = FileRows(self.path / ARRAY, index.dtype, (index.rows, self.dim))
 
     def __len__(self) -> int:
         return len(self.images)
@@ -137,8 +140,7 @@ class FeatureStore:
         if key is None:
             raise ValueError(f"{self.path}: no features of {name}: extract them from the folder with this image")
         image, end = self.images[key], self._ends[key]
-        found = [array[end - image.count : end] for array in self._arrays.values()]
-        return Features(found[0], image.grid, *found[1:])
+        return Features(self._array[end - image.count : end], image.grid)
 
     def __reduce__(self) -> tuple[type[FeatureStore], tuple[Path]]:
         return FeatureStore, (self.path,)
@@ -176,7 +178,7 @@ class FeatureWriter:
     """Makes a store, resumes an unfinished one, or adds images to a complete one.
 
     Only one process at a time may write a store. `finish` completes it. Until then, `FeatureStore` can't open a new
-    store.
+    store. It is a context manager.
 
     :param path: the folder of the store.
     :param description: describes the features: `backbone`, `dim`, `dtype` ("float16" or "float32"), ...
@@ -188,8 +190,10 @@ class FeatureWriter:
         self.description = {"format": FORMAT, **description}
         convert(self.description, Description)
         self.path.mkdir(parents=True, exist_ok=True)
-        if {path.name for path in self.path.glob("[!.]*")} - {INDEX, _FEATURES, _BOXES}:
+        if {path.name for path in self.path.glob("[!.]*")} - {INDEX, ARRAY}:
             raise ValueError(f"{self.path} holds files other than features: choose another folder")
+
+    def __enter__(self) -> FeatureWriter:
         with ExitStack() as closing:
             closing.enter_context(one_at_a_time(self.path / INDEX, wait=False))
             self._index = read_index(self.path) or Index(self.description)
@@ -198,87 +202,56 @@ class FeatureWriter:
                     f"{self.path} was made with other settings ({changes[0]}): use the same settings, or choose "
                     "another folder"
                 )
-            for name, (dtype, columns) in _arrays(self.description).items():
-                (self.path / name).touch()
-                os.truncate(self.path / name, self._index.rows * columns * dtype.itemsize)
+            self._file = closing.enter_context((self.path / ARRAY).open("ab"))
+            self._file.truncate(self._index.bytes)
             self._saved = time.monotonic()
-            self._lock = closing.pop_all()
+            self._closing = closing.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._closing:
+            if error[0] is not None and self.images:
+                self._save()
 
     @property
     def images(self) -> Mapping[str, StoredImage]:
         """The images of the store, by their names."""
         return self._index.images
 
-    def add(self, images: Iterable[tuple[str, str, Features]]) -> dict[str, str]:
-        """Adds images. Leaves out features that the store can't hold.
+    def add(self, name: str, sha256: str, features: Features) -> str:
+        """Adds an image, unless the store can't hold its features.
 
-        :param images: name, SHA-256 of the file, and features of each image.
-        :returns: the reason for each image that was left out, by its name.
-        :raises ValueError: a name exists already.
+        :param sha256: checksum of its file.
+        :returns: why the image was left out; "" if it was added.
+        :raises ValueError: the name exists already.
         """
-        arrays = _arrays(self.description)
-        entries: dict[str, StoredImage] = {}
-        failed: dict[str, str] = {}
-        content: list[list[bytes]] = [[] for _ in arrays]
-        for name, sha256, features in images:
-            if name in self.images or name in entries:
-                raise ValueError(f"{self.path}: two images have the name {name}: give each image its own name")
-            given = [each for each in (features.values, features.boxes) if each is not None]
-            with np.errstate(over="ignore"):
-                made = [each.astype(dtype) for each, (dtype, _) in zip(given, arrays.values(), strict=False)]
-            if problem := self._problem(features, made[0]):
-                failed[name] = f"{name} has {problem}"
-                continue
-            entries[name] = StoredImage(sha256, len(features.values), features.grid)
-            for parts, values in zip(content, made, strict=True):
-                parts.append(values.tobytes())
-        for name, parts in zip(arrays, content, strict=True):
-            with (self.path / name).open("ab") as file:
-                file.writelines(parts)
-        self._index.images.update(entries)
+        if name in self.images:
+            raise ValueError(f"{self.path}: two images have the name {name}: give each image its own name")
+        values, dim, dtype = features.values, self.description["dim"], self.description["dtype"]
+        if values.shape[1] != dim:
+            return f"{name} has features of {values.shape[1]} numbers, expected {dim}: use one backbone for all images"
+        with np.errstate(over="ignore"):
+            made = values.astype(self._index.dtype)
+        if not np.isfinite(made).all():
+            wider = "; float32 may hold them" if np.isfinite(values).all() else ""
+            return f"{name} has features that are not finite numbers of {dtype}{wider}"
+        self._file.write(made.tobytes())
+        self._index.images[name] = StoredImage(sha256, len(values), features.grid)
         if time.monotonic() - self._saved >= SAVE_SECONDS:
             self._save()
-        return failed
+        return ""
 
     def finish(self) -> None:
         """Completes the store."""
         self._index.complete = True
         self._save()
 
-    def __enter__(self) -> FeatureWriter:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            if error[0] is not None and self.images:
-                self._save()
-
     def _save(self) -> None:
-        for name in _arrays(self.description):
-            with (self.path / name).open("rb+") as file:
-                os.fsync(file.fileno())
+        self._file.flush()
+        os.fsync(self._file.fileno())
         with atomic_file(self.path / INDEX) as temporary:
             temporary.write_bytes(msgspec.json.encode(self._index))
         self._saved = time.monotonic()
-
-    def _problem(self, features: Features, converted: np.ndarray) -> str:
-        """Why the store can't hold the features; "" if it can."""
-        dim, found = self.description["dim"], converted.shape[1]
-        if found != dim:
-            return f"features of {found} numbers, expected {dim}: use one backbone for all images"
-        if (features.boxes is not None) != self.description.get("boxes", False):
-            which = "no boxes" if features.boxes is None else "boxes"
-            return f"{which}, unlike the images before it: use one kind of features"
-        if not np.isfinite(converted).all():
-            wider = "; float32 may hold them" if np.isfinite(features.values).all() else ""
-            return f"features that are not finite numbers of {self.description['dtype']}{wider}"
-        return ""
-
-
-def _arrays(description: Mapping[str, Any]) -> dict[str, tuple[np.dtype[Any], int]]:
-    """The type and the number of columns of each array of a store."""
-    features = {_FEATURES: (np.dtype(description["dtype"]).newbyteorder("<"), int(description["dim"]))}
-    return {**features, _BOXES: (np.dtype("<f4"), 4)} if description.get("boxes") else features
 
 
 def read_index(path: Path) -> Index | None:
@@ -295,9 +268,7 @@ def read_index(path: Path) -> Index | None:
     for name, image in index.images.items():
         if math.prod(image.grid or (image.count,)) != image.count:
             raise ValueError(f"{path / INDEX} is damaged at {name}: {advice}")
-    for name, (dtype, columns) in _arrays(index.description).items():
-        expected = index.rows * columns * dtype.itemsize
-        found = (path / name).stat().st_size if (path / name).is_file() else 0
-        if found < expected:
-            raise ValueError(f"{path / name} is damaged: it has {found:,} bytes, expected {expected:,}: {advice}")
+    found = (path / ARRAY).stat().st_size if (path / ARRAY).is_file() else 0
+    if found < index.bytes:
+        raise ValueError(f"{path / ARRAY} is damaged: it has {found:,} bytes, expected {index.bytes:,}: {advice}")
     return index

@@ -26,10 +26,9 @@ def line(number, count=36, dim=2048):
     return "\t".join([str(number), "640", "480", str(count), *encoded]) + "\n"
 
 
-def assert_holds(store, number, boxes=True):
-    found, (values, expected) = store[f"COCO_val2014_{number:012d}.jpg"], regions(number)
+def assert_holds(store, number):
+    found, (values, _) = store[f"COCO_val2014_{number:012d}.jpg"], regions(number)
     assert found.grid is None and np.array_equal(found.values, values.astype(np.float16))
-    assert np.array_equal(found.boxes, expected) if boxes else found.boxes is None
 
 
 def test_a_tsv_is_read_and_its_damaged_lines_are_told(tmp_path):
@@ -62,7 +61,7 @@ def test_folders_of_npz_are_read_in_both_forms(tmp_path):
         assert result.done == 2 and len(result.failed) == 2
         assert any("doesn't end in the number of an image" in text for text in result.failed.values())
         for number in (12, 391895):
-            assert_holds(FeatureStore(tmp_path / f"{folder}-store"), number, boxes="bbox" in named)
+            assert_holds(FeatureStore(tmp_path / f"{folder}-store"), number)
 
 
 def test_what_holds_no_such_features_is_refused(tmp_path):
@@ -98,7 +97,7 @@ VALUES = np.arange(72, dtype=np.float32).reshape(9, 8)
 NAN = np.where(VALUES == 30, np.nan, VALUES)
 UNREADABLE = "no array of numbers can be read"
 ODD = {
-    "no dimension": (npz(feat=np.float32(3)), r"features of shape \(\), boxes of None"),
+    "no dimension": (npz(feat=np.float32(3)), r"features of shape \(\)"),
     "no regions": (npz(feat=VALUES[:0]), r"features of shape \(0, 8\)"),
     "text": (npz(feat=VALUES.astype("U3")), "expected real numbers"),
     "pickle": (npz(feat=header((1,), "|O") + b"cos\nsystem\n"), "allow_pickle"),
@@ -109,9 +108,6 @@ ODD = {
     "not a number": (npz(feat=NAN), "features that are not finite numbers of float16$"),
     "too large": (npz(feat=VALUES * 1e4), "not finite numbers of float16; float32 may hold them"),
     "other dim": (npz(feat=VALUES[:, :7]), "features of 7 numbers, expected 8"),
-    "other boxes": (npz(feat=VALUES, bbox=VALUES[:, :4]), "has boxes, unlike the images before it"),
-    "few boxes": (npz(feat=VALUES, bbox=VALUES[:8, :4]), r"features of shape \(9, 8\), boxes of \(8, 4\)"),
-    "infinite boxes": (npz(feat=VALUES, bbox=np.full((9, 4), np.inf)), "boxes that are not finite numbers"),
 }  # fmt: skip
 
 

@@ -89,7 +89,7 @@ def test_another_backbone_than_the_models_is_refused(captioner, folder, captioni
     with pytest.raises(SettingError, match="backbone is 'mean colours'"):
         Captioner.from_pretrained(folder)(pictures / "a.png")
     published = Captioner.from_pretrained(
-        captioning_folder({"backbone": "bottom-up", "dim": 3, "dtype": "float16", "boxes": True}, grid=False)
+        captioning_folder({"backbone": "bottom-up", "dim": 3, "dtype": "float16"}, grid=False)
     )
     with pytest.raises(ValueError, match="bottom-up features, which rskip can't compute from images"):
         published(pictures / "a.png")

@@ -14,7 +14,6 @@ from rskip.captioning import features as module
 from rskip.captioning.features import Features, FeatureStore, FeatureWriter
 
 DESCRIPTION = {"backbone": "drawn", "dim": 6, "dtype": "float16"}
-REGIONS = {**DESCRIPTION, "boxes": True}
 
 
 def grid(seed, rows=2, columns=3, dim=6):
@@ -23,16 +22,14 @@ def grid(seed, rows=2, columns=3, dim=6):
 
 
 def regions(seed, count=3):
-    generator = np.random.default_rng(seed)
-    boxes = generator.uniform(0, 300, size=(count, 4)).astype(np.float32)
-    return Features(generator.normal(size=(count, 6)).astype(np.float16), None, boxes)
+    return Features(np.random.default_rng(seed).normal(size=(count, 6)).astype(np.float16), None)
 
 
-def write(path, names, description=DESCRIPTION, make=grid, whole=True):
-    with FeatureWriter(path, description) as writer:
+def write(path, names, make=grid, whole=True):
+    with FeatureWriter(path, DESCRIPTION) as writer:
         missing = [name for name in names if name not in writer.images]
         for name in missing:
-            writer.add([(name, f"sum of {name}", make(ord(name[0])))])
+            writer.add(name, f"sum of {name}", make(ord(name[0])))
         if whole:
             writer.finish()
     return missing
@@ -44,22 +41,21 @@ def contents(store):
 
 def assert_same(found, expected):
     assert found.grid == expected.grid and np.array_equal(found.values, expected.values)
-    assert (found.boxes is None) == (expected.boxes is None)
-    assert found.boxes is None or np.array_equal(found.boxes, expected.boxes)
 
 
-@pytest.mark.parametrize("description", [DESCRIPTION, REGIONS])
-def test_pictures_are_read_as_they_were_written_in_their_order(tmp_path, description):
+@pytest.mark.parametrize("make", [grid, regions])
+def test_pictures_are_read_as_they_were_written_in_their_order(tmp_path, make):
     expected = {"b.jpg": grid(1), "ä/a.png": grid(2, rows=1), "c.jpg": grid(3, rows=4, columns=4)}
-    if description is REGIONS:
+    if make is regions:
         expected = {name: regions(number, number + 1) for number, name in enumerate(expected)}
-    with FeatureWriter(tmp_path / "store", description) as writer:
-        writer.add((name, f"sum of {name}", features) for name, features in expected.items())
+    with FeatureWriter(tmp_path / "store", DESCRIPTION) as writer:
+        for name, features in expected.items():
+            assert not writer.add(name, f"sum of {name}", features)
         writer.finish()
     store = FeatureStore(tmp_path / "store")
     for each in (store, pickle.loads(pickle.dumps(store))):
         assert each.names == list(expected) and len(each) == 3 and each.dim == 6
-        assert each.description == {"format": 1, **description}
+        assert each.description == {"format": 1, **DESCRIPTION}
         assert each.images["b.jpg"].sha256 == "sum of b.jpg"
         for name, features in expected.items():
             assert name in each
@@ -71,37 +67,36 @@ def test_pictures_are_read_as_they_were_written_in_their_order(tmp_path, descrip
     assert_same(store["b.jpg"], expected["b.jpg"])
 
 
-@pytest.mark.parametrize(("description", "make"), [(DESCRIPTION, grid), (REGIONS, regions)])
-def test_whatever_a_killed_process_left_is_gone_on_with(tmp_path, description, make, monkeypatch):
-    """The arrays may end anywhere after the images of the index, which is replaced as a whole."""
+@pytest.mark.parametrize("make", [grid, regions])
+def test_whatever_a_killed_process_left_is_gone_on_with(tmp_path, make, monkeypatch):
+    """The array may end anywhere after the images of the index, which is replaced as a whole."""
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
-    write(tmp_path / "whole", "abcd", description, make)
+    write(tmp_path / "whole", "abcd", make)
     store = tmp_path / "store"
-    write(store, "abc", description, make, whole=False)
+    write(store, "abc", make, whole=False)
     index = (store / "features.json").read_bytes()
-    write(store, "abcd", description, make, whole=False)
+    write(store, "abcd", make, whole=False)
     for torn in (0, 1, 9, 10_000):
         (store / "features.json").write_bytes(index)
-        for name in ("features.bin", "boxes.bin"):
-            if (store / name).exists():
-                whole = (tmp_path / "whole" / name).read_bytes()
-                (store / name).write_bytes(whole[: 3 * len(whole) // 4 + torn])
+        whole = (tmp_path / "whole/features.bin").read_bytes()
+        (store / "features.bin").write_bytes(whole[: 3 * len(whole) // 4 + torn])
         with pytest.raises(ValueError, match="is unfinished: repeat the command"):
             FeatureStore(store)
-        assert write(store, "abcd", description, make) == ["d"]
+        assert write(store, "abcd", make) == ["d"]
         assert contents(store) == contents(tmp_path / "whole")
     (store / "features.json").unlink()  # killed before the first minute
-    assert write(store, "abcd", description, make) == ["a", "b", "c", "d"]
+    assert write(store, "abcd", make) == ["a", "b", "c", "d"]
     assert contents(store) == contents(tmp_path / "whole")
 
 
 def test_an_error_loses_nothing_and_a_whole_store_stays_readable(tmp_path):
     with pytest.raises(KeyboardInterrupt), FeatureWriter(tmp_path, DESCRIPTION) as writer:
-        writer.add([("a", "", grid(1)), ("b", "", grid(2))])
+        writer.add("a", "", grid(1))
+        writer.add("b", "", grid(2))
         raise KeyboardInterrupt
     assert write(tmp_path, "abc") == ["c"]
     with FeatureWriter(tmp_path, DESCRIPTION) as writer:
-        writer.add([("d", "", grid(9))])
+        writer.add("d", "", grid(9))
         assert FeatureStore(tmp_path).names == ["a", "b", "c"]
         writer.finish()
     assert_same(FeatureStore(tmp_path)["d"], grid(9))
@@ -117,21 +112,19 @@ def test_what_can_not_be_written_is_refused_and_nothing_of_it_stays(tmp_path):
             (grid(1, dim=5), "y has features of 5 numbers, expected 6"),
             (large, "not finite numbers of float16; float32 may hold them"),
             (endless, "not finite numbers of float16$"),
-            (regions(1), "boxes, unlike the images before it"),
         ):
-            (problem,) = writer.add([("y", "", features)]).values()
-            assert re.search(words, problem)
+            assert re.search(words, writer.add("y", "", features))
         with pytest.raises(ValueError, match="two images have the name a"):
-            writer.add([("z", "", grid(1)), ("a", "", grid(1))])
+            writer.add("a", "", grid(1))
         with pytest.raises(ValueError, match="locked by another process"):
-            FeatureWriter(tmp_path / "store", DESCRIPTION)
-        writer.add([("x", "", grid(5))])
+            FeatureWriter(tmp_path / "store", DESCRIPTION).__enter__()
+        writer.add("x", "", grid(5))
         writer.finish()
     store = FeatureStore(tmp_path / "store")
     assert store.names == ["a", "b", "x"]
     assert_same(store["x"], grid(5))
     with pytest.raises(ValueError, match=r"made with other settings \(backbone: drawn, now other\)"):
-        FeatureWriter(tmp_path / "store", {**DESCRIPTION, "backbone": "other"})
+        FeatureWriter(tmp_path / "store", {**DESCRIPTION, "backbone": "other"}).__enter__()
     with pytest.raises(ValueError, match="holds files other than features"):
         FeatureWriter(tmp_path, DESCRIPTION)
 

@@ -30,5 +30,6 @@ def write_corpus(folder: Path, *, dim: int = 8) -> None:
         write_split(folder / "data", split, part)
     write_dictionary(folder / "data", count_words(images), min_count=1)
     with FeatureWriter(folder / "features", {"backbone": "toy", "dim": dim, "dtype": "float32"}) as writer:
-        writer.add(features)
+        for each in features:
+            writer.add(*each)
         writer.finish()
