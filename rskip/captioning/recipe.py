@@ -52,16 +52,25 @@ class FeaturesOf(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if (self.backbone is None) == (self.store is None):
             raise SettingError("", "needs a backbone or a store", expected="one of them")
-        given = [name for name in ("weights", *_FEATURES_KEYS) if getattr(self, name) is not None]
-        if given and (self.store is not None or self.backbone == CONSTANT):
-            raise SettingError(given[0], "is for a backbone that extracts", advice="leave it out")
+        if self.given and not self.extracted:
+            raise SettingError(next(iter(self.given)), "is for a backbone that extracts", advice="leave it out")
         self.extraction  # noqa: B018  (checks the values)
+
+    @property
+    def extracted(self) -> bool:
+        """Whether a backbone extracts the features."""
+        return self.backbone not in (None, CONSTANT)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options of the backbone that differ from its defaults."""
+        options = {name: getattr(self, name) for name in ("weights", *_FEATURES_KEYS)}
+        return {name: value for name, value in options.items() if value is not None}
 
     @property
     def extraction(self) -> FeatureSettings:
         """Settings of the features that the backbone computes."""
-        given = {name: getattr(self, name) for name in _FEATURES_KEYS if getattr(self, name) is not None}
-        return FeatureSettings(**given)
+        return FeatureSettings(**{name: value for name, value in self.given.items() if name != "weights"})
 
 
 class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -62,7 +62,7 @@ def _outcome(run: Run[CaptioningSettings], scores: CaptionScores | None) -> Outc
         curve += [{**epoch.as_dict(), **({"stage": stage} if len(logs) > 1 else {})} for epoch in log.curve]
     figures, signatures = {}, {}
     if scores is not None:
-        figures = _figures(scores)
+        figures = {name: 100 * value for name, value in scores.values.items()}
         valid = [epoch.more["valid_cider"] for epoch in last.curve if "valid_cider" in epoch.more]
         if valid:
             figures["valid_cider"] = 100 * (max(valid) if run.settings.checkpoint == "best" else valid[-1])
@@ -86,18 +86,6 @@ def _outcome(run: Run[CaptioningSettings], scores: CaptionScores | None) -> Outc
         parameters=last.parameters,
         data=describe_data(run.settings),
     )
-
-
-def _figures(scores: CaptionScores) -> dict[str, float]:
-    """The available scores times 100, by their names in run records."""
-    found = {
-        "cider": scores.cider,
-        **{f"bleu{size}": value for size, value in reversed(list(enumerate(scores.bleu or (), start=1)))},
-        "rouge_l": scores.rouge_l,
-        "meteor": scores.meteor,
-        "spice": scores.spice,
-    }
-    return {name: 100 * value for name, value in found.items() if value is not None}
 
 
 def score_split(run: Run[CaptioningSettings], captions: dict[str, str]) -> CaptionScores:
@@ -179,8 +167,8 @@ def export_weights(run: Run[CaptioningSettings], record: Record, folder: Path) -
     ensure_features(run)
     export_captioning_model(scored_file(run), data / DICTIONARY, folder, dtype=torch.float16)
     model, dictionary = load_captioning_model(folder, "cuda" if run.gpus else "cpu")
-    figures = _figures(score_split(run, caption_split(run, model, dictionary)))
-    return {"cider": round(figures["cider"], DECIMALS)}
+    scores = score_split(run, caption_split(run, model, dictionary))
+    return {"cider": round(100 * scores.values["cider"], DECIMALS)}
 
 
 def describe(folder: Path, record: Record) -> ModelDescription:
