@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from rskip.text.pipeline import CONFIG_FILE, TextPipeline
 
 with extra("translation", what="a corpus of text"):
     import numpy as np
+    from numpy.typing import NDArray
 
 PERCENTS, COVERAGES = (5, 25, 75, 95, 99), (50, 90, 99, 100)
 SPECIAL = 4
@@ -30,11 +30,9 @@ _STYLES: tuple[dict[str, Any], ...] = ({"color": "#0072b2", "linestyle": "-"}, {
 _BARS, _POINTS = 100, 2000
 
 Statistics = dict[str, Any]
-Lengths = Counter[tuple[int, int]]
-"""The number of pairs by the lengths of source and target, without their end symbols."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Inspection:
     """The result of an inspection.
 
@@ -42,68 +40,66 @@ class Inspection:
     :param frequencies: descending counts of the types of each language in train; empty without train.
     """
 
-    data: DataFolder
     statistics: Statistics
     frequencies: dict[str, Integers]
 
 
 class _Split:
-    """The sentence pairs of a split. They are read once, in blocks, so memory is constant.
+    """The sentence pairs of a split, which are read in blocks.
 
-    `counts` are the counts of each index on each side. `lopsided` are the rows of the `keep` pairs with the largest
-    ratio of the longer to the shorter side, where an empty side counts as one token. Of equal ones the first are used.
+    lengths: of source and target without end symbols, 8 bytes per pair. Shape: (2, pairs)
+    counts: the counts of each index on each side.
     """
 
-    def __init__(self, data: DataFolder, name: str, dictionaries: list[Dictionary], *, keep: int) -> None:
+    def __init__(self, data: DataFolder, name: str, dictionaries: list[Dictionary]) -> None:
         self._dictionaries = dictionaries
-        self._parts: list[tuple[MmapSentences, ...]] = []
+        self._parts: list[list[MmapSentences]] = []
         self.counts = [np.zeros(len(dictionary), dtype=np.int64) for dictionary in dictionaries]
-        self.sentences, self.lengths = 0, Lengths()
-        prefix, kept = f"{name}.{'-'.join(data.languages)}", list[tuple[float, int]]()
+        lengths: list[list[NDArray[np.int32]]] = [[np.empty(0, np.int32)], [np.empty(0, np.int32)]]
+        prefix = f"{name}.{'-'.join(data.languages)}"
         for folder in data.splits[name]:
-            source, target = part = tuple(MmapSentences(folder / f"{prefix}.{each}") for each in data.languages)
+            part = [MmapSentences(folder / f"{prefix}.{language}") for language in data.languages]
+            source, target = part
             if len(source) != len(target):
                 raise ValueError(
                     f"{source.index} has {len(source):,} sentences and {target.index.name} {len(target):,}: "
                     "expected equal numbers: binarise both again"
                 )
             self._parts.append(part)
-            for start in range(0, len(source), _ROWS_AT_ONCE):
-                rows, lengths = range(start, min(start + _ROWS_AT_ONCE, len(source))), []
-                for side, language, total in zip(part, data.languages, self.counts, strict=True):
-                    found, occurrences = side.read(rows, vocabulary=len(total), dictionary=data.dictionaries[language])
-                    lengths.append(found)
-                    total += occurrences
-                self.lengths.update(zip(*(side.tolist() for side in lengths), strict=True))
-                factors = -np.maximum(*lengths) / np.maximum(np.minimum(*lengths), 1)
-                best = np.argsort(factors, kind="stable")[:keep]
-                numbers = self.sentences + start + best
-                kept = sorted([*kept, *zip(factors[best].tolist(), numbers.tolist(), strict=True)])[:keep]
-            self.sentences += len(source)
-        self.lopsided = [row for _, row in kept]
+            for number, (side, language) in enumerate(zip(part, data.languages, strict=True)):
+                total = self.counts[number]
+                for start in range(0, len(side), _ROWS_AT_ONCE):
+                    rows = range(start, min(start + _ROWS_AT_ONCE, len(side)))
+                    found, counts = side.read(rows, vocabulary=len(total), dictionary=data.dictionaries[language])
+                    lengths[number].append(found.astype(np.int32))
+                    total += counts
+        self.lengths = np.stack([np.concatenate(side) for side in lengths])
 
     def statistics(self, languages: tuple[str, str]) -> Statistics:
         """Statistics of both sides and of the ratio of their lengths. A split without sentences has no statistics."""
-        sides = {}
-        for number, language in enumerate(languages if self.sentences else ()):
-            lengths = length_statistics(self.lengths, number)
-            unknown = int(self.counts[number][Dictionary.unk_index])
-            rate = unknown / lengths["tokens"] if lengths["tokens"] else None
-            sides[language] = {"lengths": lengths, "unknown": unknown, "unknown_rate": rate}
-        return {"sentences": self.sentences, "sides": sides, "ratio": ratio_statistics(self.lengths) if sides else None}
+        pairs, sides = self.lengths.shape[1], {}
+        for language, lengths, counts in zip(languages if pairs else (), self.lengths, self.counts, strict=False):
+            of_lengths, unknown = length_statistics(lengths), int(counts[Dictionary.unk_index])
+            rate = unknown / of_lengths["tokens"] if of_lengths["tokens"] else None
+            sides[language] = {"lengths": of_lengths, "unknown": unknown, "unknown_rate": rate}
+        return {"sentences": pairs, "sides": sides, "ratio": ratio_statistics(self.lengths) if sides else None}
+
+    def lopsided(self, count: int) -> list[int]:
+        """The rows of the pairs with the largest ratio of the longer to the shorter side, where an empty side counts as
+        one token. Of equal ones the first are used."""
+        ratios = self.lengths.max(0) / np.maximum(self.lengths.min(0), 1)
+        rows: list[int] = np.argsort(-ratios, kind="stable")[:count].tolist()
+        return rows
 
     def pair(self, row: int, decoders: list[Callable[[str], str]]) -> Statistics:
         """The pair in this row as detokenised text. Rows are counted from 0, lines from 1."""
-        number, parts = row + 1, iter(self._parts)
+        shown: Statistics = {"number": row + 1, "source": "", "target": "", "lengths": self.lengths[:, row].tolist()}
+        parts = iter(self._parts)
         while row >= len((part := next(parts))[0]):
             row -= len(part[0])
-        sentences = [side.sentence(row).tolist() for side in part]
-        source, target = (
-            decode(dictionary.decode(sentence))
-            for decode, dictionary, sentence in zip(decoders, self._dictionaries, sentences, strict=True)
-        )
-        lengths = [len(sentence) - (sentence[-1:] == [Dictionary.eos_index]) for sentence in sentences]
-        return {"number": number, "source": source, "target": target, "lengths": lengths}
+        for name, side, dictionary, decode in zip(("source", "target"), part, self._dictionaries, decoders, strict=True):
+            shown[name] = decode(dictionary.decode(side.sentence(row).tolist()))
+        return shown
 
 
 def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, seed: int = 1) -> Inspection:
@@ -117,9 +113,10 @@ def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, se
     """
     data = find_data(folder)
     dictionaries = [Dictionary.load(data.dictionaries[language]) for language in data.languages]
-    splits = {name: _Split(data, name, dictionaries, keep=lopsided) for name in data.splits}
+    splits = {name: _Split(data, name, dictionaries) for name in data.splits}
     shown, split = next(iter(splits.items()))
-    drawn = sorted(random.Random(seed).sample(range(split.sentences), min(examples, split.sentences)))
+    pairs = split.lengths.shape[1]
+    drawn = sorted(random.Random(seed).sample(range(pairs), min(examples, pairs)))
     frequencies = {}
     if "train" in splits:
         words = [counts[SPECIAL:] for counts in splits["train"].counts]
@@ -139,10 +136,10 @@ def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, se
             for language, dictionary in zip(data.languages, dictionaries, strict=True)
         },
         "shown_split": shown,
-        "lopsided": [split.pair(row, decoders) for row in split.lopsided],
+        "lopsided": [split.pair(row, decoders) for row in split.lopsided(lopsided)],
         "examples": [split.pair(row, decoders) for row in drawn],
     }
-    return Inspection(data=data, statistics=statistics, frequencies=frequencies)
+    return Inspection(statistics, frequencies)
 
 
 def _decoders(data: DataFolder) -> list[Callable[[str], str]]:
@@ -154,16 +151,15 @@ def _decoders(data: DataFolder) -> list[Callable[[str], str]]:
     return [known.get(language, str) for language in data.languages]
 
 
-def percentile(values: np.ndarray, counts: np.ndarray, percent: int) -> Any:
+def percentile(values: NDArray[Any], counts: Integers, percent: int) -> Any:
     """The smallest of the ascending values that at least `percent` % of them do not exceed; 0 without values."""
     rank = max(1, -(-percent * int(counts.sum()) // 100))
     return values[np.searchsorted(np.cumsum(counts), rank)].item() if len(values) else 0
 
 
-def _percentiles(counted: Counter[Any]) -> Statistics:
-    if not counted:
+def _percentiles(values: NDArray[Any], counts: Integers) -> Statistics:
+    if not len(values):
         return {"mean": None, "median": None, "percentiles": {}}
-    values, counts = (np.array(each) for each in zip(*sorted(counted.items()), strict=True))
     return {
         "mean": float(np.average(values, weights=counts)),
         "median": percentile(values, counts, 50),
@@ -171,33 +167,30 @@ def _percentiles(counted: Counter[Any]) -> Statistics:
     }
 
 
-def length_statistics(pairs: Lengths, side: int) -> Statistics:
+def length_statistics(lengths: NDArray[np.int32]) -> Statistics:
     """Statistics of the lengths of one side. `histogram` maps each length to its count."""
-    lengths: Counter[int] = Counter()
-    for pair, count in pairs.items():
-        lengths[pair[side]] += count
+    values, counts = np.unique(lengths, return_counts=True)
     return {
-        "tokens": sum(length * count for length, count in lengths.items()),
-        "empty": lengths[0],
-        **_percentiles(lengths),
-        "longest": max(lengths),
-        "histogram": {str(length): count for length, count in sorted(lengths.items()) if count},
+        "tokens": int(lengths.sum(dtype=np.int64)),
+        "empty": int((lengths == 0).sum()),
+        **_percentiles(values, counts),
+        "longest": values[-1].item(),
+        "histogram": dict(zip(map(str, values.tolist()), counts.tolist(), strict=True)),
     }
 
 
-def ratio_statistics(pairs: Lengths) -> Statistics:
+def ratio_statistics(lengths: NDArray[np.int32]) -> Statistics:
     """Statistics of target length divided by source length.
 
     "overall" is the ratio of all tokens. The others are over pairs without an empty side, or None without such pairs.
+
+    :param lengths: of source and target. Shape: (2, pairs)
     """
-    tokens, ratios = [0, 0], Counter[float]()
-    for (source, target), count in pairs.items():
-        tokens[0] += source * count
-        tokens[1] += target * count
-        if source and target:
-            ratios[target / source] += count
-    overall = tokens[1] / tokens[0] if tokens[0] else None
-    return {"overall": overall, **_percentiles(ratios), "with_empty_side": pairs.total() - ratios.total()}
+    source, target = lengths.sum(1, dtype=np.int64).tolist()
+    full = lengths[:, (lengths > 0).all(0)]
+    found = _percentiles(*np.unique(full[1] / full[0], return_counts=True))
+    overall = target / source if source else None
+    return {"overall": overall, **found, "with_empty_side": lengths.shape[1] - full.shape[1]}
 
 
 def vocabulary_statistics(dictionary: Dictionary, frequencies: Integers | None) -> Statistics:
@@ -307,18 +300,17 @@ def draw(inspection: Inspection, path: Path) -> None:
 
     :raises ValueError: as `check_plot`, or there is nothing to draw.
     """
-    data, statistics = inspection.data, inspection.statistics
-    shown = statistics["shown_split"]
-    split = statistics["splits"][shown]
+    statistics, shown = inspection.statistics, inspection.statistics["shown_split"]
+    split, languages = statistics["splits"][shown], (statistics["source_language"], statistics["target_language"])
     if not split["sentences"]:
-        raise ValueError(f"{data.path}: {shown} has no sentences to plot")
-    name = statistics["corpus"]["name"] if statistics["corpus"] else data.path.resolve().name
+        raise ValueError(f"{statistics['data']}: {shown} has no sentences to plot")
+    name = statistics["corpus"]["name"] if statistics["corpus"] else Path(statistics["data"]).resolve().name
     sides = {language: side["lengths"] for language, side in split["sides"].items()}
     end = max(1, *(side["percentiles"]["99"] for side in sides.values()))
     edges = np.arange(0, end + 2, -(-(end + 1) // _BARS)) - 0.5
     with plot_file(path, figsize=(10, 4.8), layout="constrained") as figure:
         histograms, coverage = figure.subplots(1, 2)
-        figure.suptitle(f"{name} ({' → '.join(data.languages)}), {shown}: {split['sentences']:,} pairs")
+        figure.suptitle(f"{name} ({' → '.join(languages)}), {shown}: {split['sentences']:,} pairs")
         histograms.set(title=f"Lengths up to {end:,} (99th percentile)", xlabel="tokens per sentence")
         histograms.set(ylabel="sentences")
         coverage.set(title="Coverage of train", xlabel="most frequent types", ylabel="% of the tokens", ylim=(0, 101))
