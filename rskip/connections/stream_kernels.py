@@ -289,7 +289,7 @@ def write_streams(h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
     return written
 
 
-def _apart(h: Tensor) -> tuple[Tensor, int, int]:
+def distances(h: Tensor) -> tuple[Tensor, int, int]:
     """h (..., n, C) with its distances between tokens and between streams; a copy, if its tokens lie otherwise."""
     *outer, n, features = h.shape
     if h.is_contiguous():
@@ -338,7 +338,7 @@ def _read(
     library: Kernels, reads: Reads, h: Tensor, previous: Tensor | None, parameters: Parameters
 ) -> tuple[Tensor, Tensor, Tensor]:
     if isinstance(library, TritonKernels):
-        h, *apart = _apart(h)
+        h, *apart = distances(h)
         return library.streams.read(reads, h, apart, parameters)
     outer = h.shape[:-2]
     tokens = outer.numel()
@@ -347,7 +347,7 @@ def _read(
     values, of_rows, of_inputs = reads.kept_sizes(tokens)
     kept = h.new_empty(values + of_rows + of_inputs)
     start = kept.data_ptr()
-    streams, token, stream = _apart(h)
+    streams, token, stream = distances(h)
     arguments = _FORWARD.pack(
         streams.data_ptr(), *_addresses(reads, parameters), address(previous), x.data_ptr(), mix.data_ptr(), start,
         start + 4 * values, start + 4 * (values + of_rows), tokens, token, stream, *_rows(reads, parameters),
@@ -360,10 +360,10 @@ def _read(
 def _write(library: Kernels, h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
     assert mix.shape[:-1] == f.shape[:-1] == h.shape[:-2], "what another connection kept, or the branch's output"
     if isinstance(library, TritonKernels):
-        h, *apart = _apart(h)
+        h, *apart = distances(h)
         return library.streams.write(h, apart, mix, f)
     output = torch.empty_like(h, memory_format=torch.contiguous_format)
-    h, token, stream = _apart(h)
+    h, token, stream = distances(h)
     arguments = _WRITE.pack(
         h.data_ptr(), mix.data_ptr(), f.data_ptr(), output.data_ptr(), token, stream, *_sizes(h, mix, f)
     )
@@ -407,15 +407,15 @@ class _Read(torch.autograd.Function):
         of_x = h.new_zeros((*h.shape[:-2], reads.parts * reads.features)) if of_x is None else of_x.contiguous()
         of_mix = None if of_mix is None else of_mix.contiguous()
         if isinstance(ctx.library, TritonKernels):
-            h, *apart = _apart(h)
-            of_output, *of_apart = (None, 0, 0) if of_output is None else _apart(of_output)
+            h, *apart = distances(h)
+            of_output, *of_apart = (None, 0, 0) if of_output is None else distances(of_output)
             gradient, *found = ctx.library.streams.read_gradient(
                 reads, h, apart, mix, kept, parameters, of_x, of_mix, of_output, of_apart
             )
             return None, None, None, gradient, None, *found
         of_token = of_stream = 0
         if of_output is not None:
-            of_output, of_token, of_stream = _apart(of_output)
+            of_output, of_token, of_stream = distances(of_output)
         gradient = torch.empty_like(h, memory_format=torch.contiguous_format)
         of_previous = None if previous is None else torch.zeros_like(previous)
         learned = [None if number == _MATRICES else each for number, each in enumerate(parameters)]
@@ -424,7 +424,7 @@ class _Read(torch.autograd.Function):
         found = [None if each is None else part.view(each.shape) for each, part in zip(learned, parts, strict=True)]
         addresses = _addresses(reads, found)
         del addresses[_MATRICES]
-        streams, token, stream = _apart(h)
+        streams, token, stream = distances(h)
         tokens, start = h.shape[:-2].numel(), kept.data_ptr()
         values, of_rows, _ = reads.kept_sizes(tokens)
         arguments = _BACKWARD.pack(
@@ -448,7 +448,7 @@ class _Write(torch.autograd.Function):
     def backward(ctx: Any, *given: Tensor) -> tuple[Any, ...]:
         mix, f = ctx.saved_tensors
         check_first_order()
-        gradient, token, stream = _apart(given[0])
+        gradient, token, stream = distances(given[0])
         if isinstance(ctx.library, TritonKernels):
             return None, given[0], *ctx.library.streams.write_gradient(gradient, (token, stream), mix, f)
         of_mix, of_f = torch.empty_like(mix), torch.empty_like(f)

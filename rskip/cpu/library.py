@@ -76,6 +76,7 @@ class Library:
         self.attend_depth_gradient = _kernel(functions, "attend_depth_gradient", Attending)
         self.scale = _kernel(functions, "scale", None)
         self.scale_gradient = _kernel(functions, "scale_gradient", None)
+        self.gate_streams = _kernel(functions, "gate_streams", None)
         self.all_below = _declared(functions, "all_below", [c_void_p, c_int64, c_int64], c_int)
         self.open_slots = _declared(functions, "open_slots", [c_void_p, *[c_int64] * 5, c_void_p], c_int)
         self.reorder_slots = _declared(functions, "reorder_slots", [*[c_void_p] * 4, *[c_int64] * 5])

@@ -219,6 +219,12 @@ class Scaling(Arguments):
     _structure, _pointers, _fields_ = _stated("scaling")
 
 
+class Gated(Arguments):
+    """GatedResidual's streams, with their gradients."""
+
+    _structure, _pointers, _fields_ = _stated("gated")
+
+
 class Operation(Arguments):
     """A kernel and its arguments."""
 

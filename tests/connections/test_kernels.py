@@ -21,6 +21,7 @@ SPECS = [
     "mhc:streams=8", "mhc:reads=previous", "mhc:exit=head,gate_eps=0.01", "mhc_lite", "mhc_lite:streams=2", "hyper",
     "hyper+rms:streams=8", "frac", "frac+rms:parts=2",
     "attnres", "attnres+rms", "sas", "sas+rms:host=prenorm",
+    "gated_residual", "gated_residual:streams=2,rank=5",
 ]  # fmt: skip
 SHAPES = [(3, 5, 128), (37, 128), (1, 256)]
 
@@ -58,7 +59,7 @@ def calls(monkeypatch):
     """The names of the kernels that ran."""
     library, made = find_library().library, []
     names = "read_streams", "write_streams", "attend_depth", "read_streams_gradient", "attend_depth_gradient"
-    for name in (*names, "scale", "scale_gradient"):
+    for name in (*names, "scale", "scale_gradient", "gate_streams"):
         kernel = getattr(library, name)
 
         def noted(*given, name=name, kernel=kernel, **work):
@@ -74,7 +75,7 @@ def calls(monkeypatch):
 def test_values_and_gradients_are_those_of_double_precision(spec, shape, calls):
     model, x = Model(spec, shape[-1]), torch.randn(shape, generator=torch.Generator().manual_seed(1))
     found = computed(model, x)
-    assert any(name.endswith("_gradient") for name in calls)
+    assert any(name.endswith("_gradient") or name == "gate_streams" for name in calls)
     model.zero_grad()
     expected = computed(model.double(), x.double())
     names = ["y", "x", *(name for name, _ in model.named_parameters())]
@@ -84,14 +85,14 @@ def test_values_and_gradients_are_those_of_double_precision(spec, shape, calls):
         assert (ours - exact).abs().max() <= bound, name
 
 
-@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres", "sas"])
+@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres", "sas", "gated_residual"])
 def test_without_gradients_the_values_are_the_same(spec):
     model, x = Model(spec, 64), torch.randn(5, 64)
     with torch.no_grad():
         assert torch.equal(model(x), model(x.requires_grad_()).detach())
 
 
-@pytest.mark.parametrize("spec", ["mhc", "hyper", "frac", "attnres", "sas"])
+@pytest.mark.parametrize("spec", ["mhc", "hyper", "frac", "attnres", "sas", "gated_residual"])
 def test_a_strided_input_and_gradient(spec):
     model, x = Model(spec, 64), torch.randn(64, 3, 5)
     contiguous = computed(model, x.permute(2, 1, 0).contiguous())
@@ -102,20 +103,20 @@ def test_a_strided_input_and_gradient(spec):
     assert all(torch.equal(each.grad, known) for each, known in zip(model.parameters(), contiguous[2:], strict=True))
 
 
-@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres", "sas"])
+@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres", "sas", "gated_residual"])
 def test_gradients_of_gradients_are_refused(spec):
     x = torch.randn(3, 128, requires_grad=True)
     with pytest.raises(RuntimeError, match="RSKIP_KERNELS=0"):
         torch.autograd.grad(Model(spec, 128)(x).sum(), x, create_graph=True)
 
 
-@pytest.mark.parametrize("spec", ["mhc", "hyper", "attnres", "sas"])
+@pytest.mark.parametrize("spec", ["mhc", "hyper", "attnres", "sas", "gated_residual"])
 def test_large_gradients_stay_finite(spec):
     found = computed(Model(spec, 64), torch.randn(7, 64), scale=1e30)
     assert all(each.isfinite().all() for each in found)
 
 
-@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres", "sas"])
+@pytest.mark.parametrize("spec", ["mhc", "frac", "attnres", "sas", "gated_residual"])
 def test_threads_change_no_bit(spec):
     connection, x = Model(spec, 128).residuals[1].ffn.connection, torch.randn(2048, 128)
     state = Model(spec, 128).residuals.enter(x)
@@ -134,7 +135,7 @@ def test_threads_change_no_bit(spec):
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
-@pytest.mark.parametrize("spec", ["mhc", "sas"])
+@pytest.mark.parametrize("spec", ["mhc", "sas", "gated_residual"])
 def test_several_threads_at_once(spec):
     models, x = [Model(spec, 64) for _ in range(8)], torch.randn(9, 64)
     expected = computed(Model(spec, 64), x)
@@ -143,7 +144,7 @@ def test_several_threads_at_once(spec):
             assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("spec", ["mhc", "hyper", "frac", "attnres", "sas"])
+@pytest.mark.parametrize("spec", ["mhc", "hyper", "frac", "attnres", "sas", "gated_residual"])
 def test_pytorch_computes_what_the_kernels_do_not(spec, calls, monkeypatch):
     model, x = Model(spec, 32), torch.randn(3, 32)
     torch.func.vmap(model)(x.unsqueeze(0))
@@ -225,7 +226,7 @@ def _with_recomputation(spec, recompute):
     return len(states), [x.grad, *(each.grad for each in residuals.parameters())]
 
 
-@pytest.mark.parametrize("spec", ["hyper", "frac", "attnres", "sas", "mhc:reads=previous"])
+@pytest.mark.parametrize("spec", ["hyper", "frac", "attnres", "sas", "mhc:reads=previous", "gated_residual"])
 def test_a_module_says_what_computes(spec, monkeypatch):
     connection = Residuals(spec, 128, layers=1)[0].ffn
     assert f"computed by kernels ({find_library().library.instructions})" in repr(connection)

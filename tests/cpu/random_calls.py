@@ -130,7 +130,8 @@ def eight_bits() -> None:
 
 
 def train() -> None:
-    spec, features = draw.choice(["sas", "sas+rms", "mhc", "hyper", "frac", "attnres"]), draw.choice([32, 64, 36])
+    spec = draw.choice(["sas", "sas+rms", "mhc", "hyper", "frac", "attnres", "gated_residual"])
+    features = draw.choice([32, 64, 36])
     residuals = Residuals(spec, features, layers=1)
     state = residuals.enter(tensor(draw.randint(0, 9), draw.randint(1, 9), features).requires_grad_())
     for block in (residuals[0].attention, residuals[0].ffn):

@@ -16,9 +16,10 @@
 #include "streams.h"
 #include "depth.h"
 #include "scaling.h"
+#include "gated.h"
 
 const struct kernels KERNELS = {attend, residual, map, embed, join, gate, normalise, best, bound, scan, weigh,
                                 cross_entropy, log_softmax, log_softmax_gradient, pack, packed_bytes, map8,
                                 map8_block, pack8, packed_bytes8, read_streams, read_streams_gradient,
                                 read_streams_columns, write_streams, write_streams_gradient, attend_depth, attend_depth_gradient,
-                                scale, scale_gradient, CHUNK, LARGEST_WEIGHT, LARGEST};
+                                scale, scale_gradient, gate_streams, CHUNK, LARGEST_WEIGHT, LARGEST};

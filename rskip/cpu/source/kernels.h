@@ -252,6 +252,26 @@ struct scaling {
     double epsilon;
 };
 
+/* GatedResidual: z_k = gain_k∘RMS(h_k), x = mean_k σ(logits_k)∘z_k and β = 2σ(logits) of n streams h. PyTorch computes the
+   products between the steps. Z_AND_ROOTS finds these; INPUT x and `mix`; OF_LOGITS z again and `of_gates`; OF_STREAMS, from
+   what the products give to z, h's gradient in its place, and `of_gain`. */
+enum { Z_AND_ROOTS = 0, INPUT = 1, OF_LOGITS = 2, OF_STREAMS = 3 };
+struct gated {
+    const float *h;                /* (N, n, C), tokens and streams `token` and `stream` apart */
+    const float *gain;             /* (n, C) */
+    float *roots;                  /* (N, n) 1/RMS */
+    float *z, *gates;              /* (N, n, C); gates are logits first */
+    float *x;                      /* (N, C) */
+    const float *hidden;           /* (N, rank + n), of which the last n are β's logits; null: there is no β */
+    float *mix;                    /* (N, 2n), β after zeros */
+    const float *of_x, *of_output; /* given, of x and of what `writing` puts out (or null) */
+    float *of_gates;               /* (N, n, C) of their logits */
+    float *of_gain;                /* (n, C) */
+    float *partial;                /* of gated.c */
+    int64_t step, tokens, token, stream, of_output_token, of_output_stream, features, streams, rank, tokens_per_block;
+    double epsilon;
+};
+
 /* Kernels that are run one after the other, on each sentence or on the rows of its K beams. */
 enum { ATTEND = 0, RESIDUAL = 1, MAP = 2, EMBED = 3, MAP8 = 4, JOIN = 5, GATE = 6 };
 struct operation {
@@ -346,6 +366,7 @@ struct kernels {
     void (*attend_depth_gradient)(const struct attending *, int64_t first, int64_t last);
     void (*scale)(const struct scaling *, int64_t first, int64_t last);
     void (*scale_gradient)(const struct scaling *, int64_t first, int64_t last);
+    void (*gate_streams)(const struct gated *, int64_t first, int64_t last);
     int64_t chunk;          /* numbers that these kernels take at once */
     int64_t largest_weight; /* of 8 bits, that products with 8-bit rows are exact of; 0 without such products */
     int64_t largest_row;    /* the largest number that a row is converted to */

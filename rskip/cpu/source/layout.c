@@ -17,10 +17,11 @@ static const struct field layout[] = {
     CONSTANT(SCALING), CONSTANT(HIGHWAY),
     CONSTANT(SHORTCUT), CONSTANT(ORTHOGONAL), CONSTANT(DELTA),
     CONSTANT(MANIFOLD), CONSTANT(DYNAMIC), CONSTANT(NO_NORM), CONSTANT(LAYER_NORM), CONSTANT(RMS_NORM),
+    CONSTANT(Z_AND_ROOTS), CONSTANT(INPUT), CONSTANT(OF_LOGITS), CONSTANT(OF_STREAMS),
     SIZE(seen), SIZE(attention), SIZE(residual), SIZE(linear), SIZE(packing),
     SIZE(embedding), SIZE(cross_entropy), SIZE(log_softmax), SIZE(linear8), SIZE(joining), SIZE(gating), SIZE(search_settings),
     SIZE(hypothesis), SIZE(search_view), SIZE(decoding), SIZE(operation), SIZE(program), SIZE(reading), SIZE(writing), SIZE(attending),
-    SIZE(scaling),
+    SIZE(scaling), SIZE(gated),
 };
 
 /* The fields; `count` receives their number. */

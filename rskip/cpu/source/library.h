@@ -6,6 +6,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define BLOCKS 64 /* of tokens, whose sums are added in their order, so that the number of threads changes nothing */
+#define FEWEST 64 /* tokens of such a block, or its sums take longer than its gradients */
 
 extern const struct kernels *chosen;
 

@@ -4,8 +4,6 @@
 
 #include "library.h"
 
-#define FEWEST 64 /* tokens of a block, or its sums take longer than its gradients */
-
 static void scale_share(const void *a, int64_t first, int64_t last) { chosen->scale(a, first, last); }
 static void gradient_share(const void *a, int64_t first, int64_t last) { chosen->scale_gradient(a, first, last); }
 
