@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from rskip.connections.connection import Connection, Resettable, State
