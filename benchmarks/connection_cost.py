@@ -1,6 +1,6 @@
 """The cost of each family of connections in training: in Transformers, a PreAct-ResNet and language models.
 
-    python benchmarks/connection_cost.py [--counts] [--rounds 9] [--only hyper sas:gate=single] [--models translation]
+    python benchmarks/connection_cost.py [--counts | --times] [--rounds 9] [--only hyper sas] [--models translation]
 
 It counts parameters, forward and backward operator calls, and the bytes that they read and write, as on a GPU
 (tests/emulated_device.py). On a CPU it measures the memory that a forward pass saves for the backward pass, and times a
@@ -68,22 +68,28 @@ def _suits(spec: ConnectionSpec, feature_dim: int) -> bool:
     return True
 
 
-def count(model: Model, connection: str) -> Row:
-    """Parameters, calls and bytes as on a GPU in float32 and training mode, bytes kept on a CPU; without the loss."""
+def kept(model: Model, connection: str) -> Row:
+    """Parameters, and bytes that a forward pass keeps on a CPU in float32 and training mode; without the loss."""
     torch.manual_seed(1)
     built = model.build(connection).train()
     inputs = model.inputs()
-    row: Row = {
+    return {
         "parameters": sum(each.numel() for each in built.parameters()),
         "kept_megabytes": round(kept_bytes(built, lambda: model.outputs(built, inputs)) / 1e6, 3),
     }
+
+
+def count(model: Model, connection: str) -> Row:
+    """Calls and bytes as on a GPU in float32 and training mode, without the loss."""
+    inputs = model.inputs()
     with emulated_cuda(values=False) as counts:
+        torch.manual_seed(1)
         built = model.build(connection).train().to("cuda")
         on_device = tuple(each.to("cuda") for each in inputs)
         model.outputs(built, on_device)  # builds caches before counting
         counts.clear()
         outputs = model.outputs(built, on_device)
-        row |= {"calls_forward": counts.calls.total(), "megabytes_forward": round(counts.traffic.total() / 1e6, 3)}
+        row: Row = {"calls_forward": counts.calls.total(), "megabytes_forward": round(counts.traffic.total() / 1e6, 3)}
         counts.clear()
         outputs.backward(torch.ones_like(outputs))
         row |= {"calls_backward": counts.calls.total(), "megabytes_backward": round(counts.traffic.total() / 1e6, 3)}
@@ -131,7 +137,9 @@ def measure(model: Model, connection: str, rounds: int) -> Row:
 
 def main() -> None:
     parser = benchmark_parser(__doc__, "connection_cost")
-    parser.add_argument("--counts", action="store_true", help="only count, without timing")
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument("--counts", action="store_true", help="only count, without timing")
+    parts.add_argument("--times", action="store_true", help="no calls, bytes and similarity, which no machine changes")
     parser.add_argument("--rounds", type=int, default=9, help="number of timed pairs of updates (default: 9)")
     parser.add_argument("--only", nargs="+", metavar="SPEC", help="connections to measure (default: all)")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="default: all")
@@ -148,8 +156,10 @@ def main() -> None:
         for connection in specs(model) if args.only is None else args.only:
             if not _suits(_spec(connection), model.feature_dim):
                 continue
-            row = {"model": name, "connection": connection, **count(model, connection)}
-            if model.encode is not None:
+            row = {"model": name, "connection": connection, **kept(model, connection)}
+            if not args.times:
+                row |= count(model, connection)
+            if model.encode is not None and not args.times:
                 row["alike"] = round(cosine_similarity(model, connection), 3)
             if not args.counts:
                 row |= measure(model, connection, args.rounds)
