@@ -91,7 +91,8 @@ def copied(source: Path) -> Callable[[Path], Any]:
 
 def write_features(path: Path) -> None:
     with FeatureWriter(path.parent, {"backbone": "b", "dim": 3, "dtype": "float16"}) as writer:
-        writer.add((name, "0" * 64, Features(numpy.ones((6, 3), numpy.float32), (2, 3))) for name in "ab")
+        for name in "ab":
+            writer.add(name, "0" * 64, Features(numpy.ones((6, 3), numpy.float32), (2, 3)))
         writer.finish()
 
 
