@@ -73,7 +73,7 @@ TORCH = ["torch>=2.6"]
 FETCH = ["pooch>=1.8", "urllib3>=2", "tqdm>=4.62"]  # urllib3 1 takes a connection that was cut for the end of the file
 TRANSLATE = [*FETCH, "sacremoses>=0.1.1", "subword-nmt>=0.3.8", "sentencepiece>=0.2"]
 TRANSLATION = [*TORCH, *TRANSLATE, "PyYAML>=6.0.1", "sacrebleu>=2.4"]
-VISION = [*TORCH, *FETCH, "pillow>=10", "PyYAML>=6.0.1", "timm>=1.0.12,<2", "torchvision>=0.21"]
+VISION = [*TORCH, *FETCH, "pillow>=11", "PyYAML>=6.0.1", "timm>=1.0.12,<2", "torchvision>=0.21"]
 EXTRAS = {
     "torch": TORCH,
     "translate": TRANSLATE,
@@ -134,7 +134,7 @@ setup(
     package_data={"rskip": ["py.typed"], "fairseq_compat": ["site_files/*"], "rskip.corpora": ["corpora.yaml"], "rskip.connections": ["test_vectors.json"], "rskip.cpu": ["source/kernels.h"], "rskip.formulas": ["papers.tsv"], "rskip.serving": ["page_files/*"]},
     ext_modules=[KERNELS],
     python_requires=">=3.10",
-    install_requires=["numpy>=1.26", "safetensors>=0.4.3", "msgspec>=0.20", "filelock>=4"],
+    install_requires=["numpy>=1.26", "safetensors>=0.6.2", "msgspec>=0.21", "filelock>=4"],
     extras_require={
         **EXTRAS,
         "all": sorted({each for brought in EXTRAS.values() for each in brought}),

@@ -75,8 +75,12 @@ def threads() -> Iterator[None]:
 @pytest.fixture
 def emulated_cuda() -> Iterator[Any]:
     """A pretend GPU, `cuda:0`, during the test; gives its counts of calls, bytes and synchronisations."""
+    import torch
+
     from tests.emulated_device import emulated_cuda
 
+    if not hasattr(torch._C, "_ensureCUDADeviceGuardSet"):
+        pytest.skip("PyTorch 2.6 has no copy to a device that is not there")
     with emulated_cuda() as counts:
         yield counts
 

@@ -78,9 +78,11 @@ Kernels = Library | TritonKernels
 @cache
 def find_triton() -> TritonKernels | None:
     try:
-        return TritonKernels()
+        import triton
     except ImportError:  # PyTorch comes without Triton for some systems
         return None
+    of_triton = tuple(map(int, triton.__version__.split(".")[:2]))
+    return TritonKernels() if of_triton >= (3, 3) else None  # 3.2, of PyTorch 2.6, fails in attention over the layers
 
 
 @cache

@@ -36,7 +36,8 @@ _LAYER_NORM = constants.LAYER_NORM
 
 @triton.jit
 def _loaded(pointer, mask):
-    return tl.load(pointer, mask=mask, other=0.0).to(tl.float32)
+    wide = pointer + tl.where(mask, 0, 0)  # Triton 3.4 does not widen a pointer to its mask
+    return tl.load(wide, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit

@@ -11,7 +11,7 @@ import pytest
 
 
 def test_the_kernels_are_those_of_double_precision():
-    pytest.importorskip("triton")
+    pytest.importorskip("triton", minversion="3.3")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-x"]
     process = subprocess.run(
         [*command, str(Path(__file__).with_name("triton_cases.py"))],

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import PIL
 import pytest
 from PIL import Image
 
@@ -22,6 +23,11 @@ def colour(image):
     return np.asarray(image).reshape(-1, 3).mean(0)
 
 
+since_pillow_13 = pytest.mark.skipif(
+    int(PIL.__version__.partition(".")[0]) < 13, reason="Pillow 12 can't read the YCbCr TIFF that it writes"
+)
+
+
 @pytest.mark.parametrize(
     ("name", "mode", "expected"),
     [
@@ -32,7 +38,7 @@ def colour(image):
         ("palette.gif", "P", RED),
         ("grey.jpg", "L", (82, 82, 82)),
         ("bits.png", "1", (0, 0, 0)),
-        ("ycc.tif", "YCbCr", RED),
+        pytest.param("ycc.tif", "YCbCr", RED, marks=since_pillow_13),
         ("lab.tif", "LAB", RED),
     ],
 )

@@ -129,7 +129,7 @@ def timm_resnet_with_options(kind: str) -> nn.Module:
     from timm.layers import BlurPool2d
 
     options = dict(aa_layer=BlurPool2d, block_args={"attn_layer": "se"}, act_layer="silu", zero_init_last=False)
-    return timm_resnet(kind, **options, avg_down=True, drop_path_rate=0.1, drop_block_rate=0.1)
+    return timm_resnet(kind, **options, avg_down=True, drop_path_rate=0.1)
 
 
 def of_images(library: str, kind: str, build: Callable[[str], nn.Module]) -> Case:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+import sentencepiece
 
 from rskip.text import Dictionary, TextConfig
 from rskip.text.finding import AssumedText, assumed_config
@@ -53,6 +54,7 @@ def test_untokenised_text_before_byte_pairs(config: TextConfig) -> None:
     assert replace(found_after(config, BytePairEncoding), escape=config.escape) == config
 
 
+@pytest.mark.skipif(sentencepiece.__version__ < "0.2.3", reason="learns other units from so little text")
 @pytest.mark.parametrize(
     "config",
     [*variants(PIECES, "lowercase"), *variants(replace(PIECES, tokeniser="moses"), "lowercase", "dash_splits")],

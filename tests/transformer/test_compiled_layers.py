@@ -12,6 +12,7 @@ from torch._dynamo.utils import counters
 from rskip.transformer.stack import compile_layers
 
 
+@pytest.mark.skipif(torch.__version__ < "2.7", reason="PyTorch 2.6 breaks the graph where it asks for autocast")
 @pytest.mark.parametrize("connection", ["2rskip+ln", pytest.param("sas", marks=pytest.mark.slow)], indirect=True)
 def test_each_kind_of_layer_is_one_graph(build, connection):
     torch.compiler.reset()
