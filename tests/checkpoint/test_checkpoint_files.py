@@ -278,6 +278,7 @@ def test_changed_settings_in_a_safetensors(tied_model, tmp_path):
         ([1, 2], "holds a list"),
         ({"weights": {}}, "expected 'model', and"),
         ({"model": {"a": torch.ones(1)}}, "expected 'model', and 'cfg' or 'args'"),
+        ({"model": {"a": 3}, "args": Namespace(arch="x", task="translation")}, "its weights 'a' are a int"),
         (
             {"settings": {}, "optimiser": {}, "iteration": 3, "config": {"task": "language_modeling"}},
             "written by `rskip lm train`: give the folder",

@@ -62,6 +62,9 @@ def test_models_of_other_tasks(tmp_path: Path) -> None:
         read_language_model(tmp_path)
     problem = "a checkpoint of the task 'translation' (architecture 'transformer_sas'), not of language_modeling"
     assert problem in str(error.value) and str(tmp_path) in str(error.value)
+    change(tmp_path, format=2)
+    with pytest.raises(SettingError, match="format is 2: expected 1; install a newer rskip"):
+        read_language_model(tmp_path)
 
 
 def change(folder: Path, **values: Any) -> None:

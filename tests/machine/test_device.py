@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as distributed
 
-from rskip.machine.device import bfloat16_is_slow, gpu_of_its_own, usable_device
+from rskip.machine.device import bfloat16_is_slow, choose_device, gpu_of_its_own, usable_device
 from rskip.machine.ranks import Ranks
 from rskip.tasks.training import process_group
 
@@ -31,6 +31,15 @@ def test_several_gpus_one_of_which_lacks_bfloat16(emulated_cuda, monkeypatch):
 def four_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+
+
+def test_the_chosen_gpu_is_the_current_one(four_gpus, monkeypatch):
+    current: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    for name, ranks, index in (("cuda:3", Ranks(), 3), (None, Ranks(1, 4, 1), 1)):
+        assert choose_device(name, ranks) == torch.device("cuda", index) == current.pop()
+    with pytest.raises(ValueError, match="^no GPU for 'cuda:4': PyTorch finds 4 on this machine"):
+        choose_device("cuda:4", Ranks())
 
 
 def test_each_process_has_the_gpu_of_its_number_where_there_are_enough(four_gpus, monkeypatch):

@@ -103,19 +103,20 @@ def test_errors_have_its_form(serving, status, message, fields):
         assert "\n" not in answer.json()["error"]
 
 
+@pytest.mark.parametrize("path", ["/translate", "/v1/translate"])
 @pytest.mark.parametrize(
     ("status", "message", "body", "kind"),
     [
         (400, "not JSON", b"[" * 100_000, "application/json"),
         (400, "not JSON", b'{"q": "\xff"}', "application/json"),
         (400, "not an object", b"[]", "application/json; charset=utf-8"),
-        (400, "text is missing", b"{}", "application/json"),
+        (400, "missing", b"{}", "application/json"),
         (415, "text/xml: expected application/json", b"<a/>", "text/xml"),
         (415, "missing: expected application/json", b"x", ""),
     ],
 )
-def test_malformed_bodies_are_refused(serving, status, message, body, kind):
-    answer = serving().send("POST", "/v1/translate", content=body, headers={"Content-Type": kind} if kind else {})
+def test_malformed_bodies_are_refused(serving, path, status, message, body, kind):
+    answer = serving().send("POST", path, content=body, headers={"Content-Type": kind} if kind else {})
     assert answer.status_code == status and message in answer.json()["error"]
 
 

@@ -79,6 +79,7 @@ def test_a_text_is_split_on_request(serving):
         (400, "no model translates from German (de): expected en as the source language", {"source": "de"}),
         (400, "nbest is 0: expected a whole number, 1 or more", {"nbest": 0}),
         (400, "beam is 17: expected at most 16, the server's maximum", {"beam": 17}),
+        (400, "nbest is 3: expected at most beam (--beam), which is 2", {"beam": 2, "nbest": 3}),
         (200, "", {"text": "a\nb"}),
         (404, "no model is called 'dee' (did you mean 'de'?): expected de, fr", {"model": "dee"}),
         (400, "as a target language from the source language of a model; the request names the model de",

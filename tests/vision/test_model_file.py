@@ -105,6 +105,7 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
     whole = json.loads(config.read_text())
     for content, said in (
         ({**whole, "task": "translation"}, "task 'translation', not of vision"),
+        ({**whole, "format": 2}, "format is 2: expected 1; install a newer rskip"),
         ({"task": "vision", "classes": whole["classes"]}, "model is missing"),
         ({**whole, "classes": None}, "classes is None: expected a list of text"),
         ({**whole, "clases": []}, "unknown key clases; did you mean classes"),

@@ -215,6 +215,7 @@ def test_mistakes_are_errors_of_one_line():
         ((20, "prenorm+ln"), {}, "prenorm works only on sequences"),
         ((20, "1xskip", 0), {}, "num_classes is 0: expected"),
         ((164,), {"block": "bottlenek"}, "block is 'bottlenek': expected basic or bottleneck (did you mean"),
+        ((20,), {"shortcut": "projection", "shortcut_input": "activated"}, "shortcut_input is for zero_pad"),
     ):
         with pytest.raises(ValueError) as error:
             preact_resnet(*arguments, **options)
