@@ -47,9 +47,7 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True):
     file: str | None = None
     rows: Literal["rows", "curve"] = "rows"
     where: Mapping[str, str | int] = {}
-    take: Literal["only", "first", "last", "min", "max", "mean", "median", "trend", "rise", "share_above", "count"] = (
-        "only"
-    )
+    take: Literal["only", "first", "last", "min", "max", "median", "trend", "rise", "share_above"] = "only"
     limit: float = 0.0
 
 
@@ -88,7 +86,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     :param at: the setting that was measured instead of the paper's; "": the paper's own setting.
     :param seeds: measurements of seed 1, 2 and so on. Each check, which then names no file, is made with each of them.
     :param measures: what the checks of seeds show, in words.
-    :param command: the command that tests it; None: derived from its table or tests.
+    :param command: the command that makes its measurements, for readers of the file; a table or tests need none.
     :param note: a remark about the verdict.
     """
 
@@ -103,7 +101,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     refuted_by: tuple[str, ...] = ()
     compared: tuple[Compared, ...] = ()
     untested: str = ""
-    command: str | None = None
+    command: str = ""
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -145,14 +143,12 @@ class Judged:
     """A claim with its verdict.
 
     :param figure: the evidence.
-    :param command: the command that tests it.
     :param why: what is missing for a verdict, and its cost.
     """
 
     claim: Claim
     verdict: Verdict
     figure: str = ""
-    command: str = ""
     why: str = ""
 
     @property
@@ -164,8 +160,9 @@ class Judged:
 
     @property
     def found(self) -> str:
-        """The evidence, the note, and the reason for a missing verdict."""
-        return _sentences(self.figure, self.claim.note, self.why)
+        """The evidence, the note, the reason for a missing verdict, and the tests that prove it."""
+        proof = " ".join(self.claim.tests or self.claim.refuted_by)
+        return _sentences(self.figure, self.claim.note, self.why) + (f" (`pytest {proof}`)" if proof else "")
 
 
 def _sentences(*parts: str) -> str:
@@ -197,7 +194,7 @@ def claims_page(judged: Sequence[tuple[Paper, Sequence[Judged]]]) -> str:
                     each.claim.where,
                     "the same" if before is not None and _claim(each) == _claim(before) else _claim(each),
                     f"**{each.verdict}**" + (f" {each.claim.at}" if each.claim.at else ""),
-                    f"{each.found} (`{each.command}`)" if each.command.startswith("pytest") else each.found,
+                    each.found,
                 ]
                 for before, each in zip([None, *tested], tested, strict=False)
             ]
@@ -272,20 +269,18 @@ def _judge(claim: Claim, root: Path, tables: Results, costs: Mapping[str, str]) 
     if claim.seeds:
         of_seeds = [f"seed {number}: {', '.join(texts)}" for number, texts in enumerate(said, start=1)]
         figure = "; ".join([claim.measures, *of_seeds])
-    command = claim.command or ""
     if claim.untested:
-        return Judged(claim=claim, verdict="untested", figure=figure, command=command, why=claim.untested)
+        return Judged(claim=claim, verdict="untested", figure=figure, why=claim.untested)
     if claim.compared:
         return _judge_compared(claim, tables, costs, known=figure)
     if claim.checks:
         agrees = all(_holds(each, value, root) for of_seed in figures for each, value in of_seed if each.judges)
-        return Judged(claim=claim, verdict="agrees" if agrees else "disagrees", figure=figure, command=command)
+        return Judged(claim=claim, verdict="agrees" if agrees else "disagrees", figure=figure)
     tests = claim.tests or claim.refuted_by
     for test in tests:
         file, _, name = test.partition("::")
         assert re.search(rf"^def {name}\(", (root / file).read_text(encoding="utf-8"), re.MULTILINE), test
-    verdict: Verdict = "agrees" if claim.tests else "disagrees"
-    return Judged(claim=claim, verdict=verdict, figure="exactly", command=command or f"pytest {' '.join(tests)}")
+    return Judged(claim=claim, verdict="agrees" if claim.tests else "disagrees", figure="exactly")
 
 
 def _judge_compared(claim: Claim, tables: Results, costs: Mapping[str, str], *, known: str) -> Judged:
@@ -314,7 +309,6 @@ def _judge_compared(claim: Claim, tables: Results, costs: Mapping[str, str], *, 
             else:
                 found.add("untested")
                 figures[-1] += ", too few seeds for a test"
-    command = claim.command or f"rskip report {claim.compared[0].table}"
     order: tuple[Verdict, ...] = ("disagrees", "untested", "not detected", "agrees")
     verdict = next(each for each in order if each in found)
     why = ""
@@ -324,7 +318,7 @@ def _judge_compared(claim: Claim, tables: Results, costs: Mapping[str, str], *, 
         of_table = costs.get(claim.compared[0].table)
         runs = {name: of_table or costs[name] for name in names if name in costs}
         why = "; ".join(parts + [f"a run of `{name}`: {cost}" for name, cost in runs.items()])
-    return Judged(claim=claim, verdict=verdict, figure="; ".join(figures), command=command, why=why)
+    return Judged(claim=claim, verdict=verdict, figure="; ".join(figures), why=why)
 
 
 def _line(table: ComparisonTable, variant: str) -> Line:
@@ -385,9 +379,7 @@ _TAKES: Mapping[str, Any] = {
     "last": lambda values: values[-1],
     "min": min,
     "max": max,
-    "mean": fmean,
     "median": median,
     "trend": _trend,
     "rise": _rise,
-    "count": len,
 }

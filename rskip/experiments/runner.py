@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from rskip.experiments.recipe import FOLDER, Recipe, written_path
+from rskip.experiments.recipe import Recipe, written_path
 from rskip.files.checksum import sha256_file
 from rskip.files.folder_lock import FolderLock
 from rskip.files.whole import atomic_file
@@ -43,7 +43,7 @@ def run_recipes(
     check_runs([(recipe, run) for recipe, run in runs if not recipe.record_path(run.seed).exists()])
     records = [run_seed(recipe, run) for recipe, run in runs]
     recipe, run = runs[-1]
-    print(next_steps(records[-1], recipe, recipe.task.work().artifacts(run)), flush=True)
+    print(next_steps(recipe, recipe.task.work().artifacts(run)), flush=True)
     return records
 
 
@@ -245,15 +245,8 @@ def summary(record: Record, recipe: Recipe) -> str:
     return "\n".join([*lines, line, f"  {'record':<18}{record.path}"])
 
 
-def next_steps(record: Record, recipe: Recipe, artifacts: dict[str, str]) -> str:
-    """Lines with the files of the run and general commands."""
+def next_steps(recipe: Recipe, artifacts: dict[str, str]) -> str:
+    """Lines with the files of a run, and the command of the recipe's table, which leaves out overrides."""
     report = suggested_command("rskip", "report", written_path(recipe.path))
-    listed = recipe.path.parent == FOLDER or Path(recipe.own.results) == RESULTS
-    places = {
-        **artifacts,
-        str(record.path): "settings, learning curve, scores and versions",
-        **({f"{FOLDER}/": "other recipes; --set train.lr=0.003 changes a setting"} if FOLDER.is_dir() else {}),
-        **({} if recipe.overrides else {report: "table of this recipe's scores"}),
-        **({suggested_command("rskip", "report"): "tables of all run records"} if listed else {}),
-    }
+    places = artifacts | ({} if recipe.overrides else {report: "table of this recipe's scores"})
     return "\n".join(["", "see also", columns(list(places.items()), left=(0, 1), indent="  ")])

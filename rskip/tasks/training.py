@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -47,7 +46,6 @@ from rskip.tasks.training_folder import (
 )
 
 CHECK_EVERY = 100  # iterations between two checks of the loss, since a check waits for the GPU
-TIMED = 20  # iterations of a session after which the first line tells its speed
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -273,7 +271,7 @@ class TrainingRun(Generic[Point]):
         :raises Interrupted: SIGTERM or SIGINT stopped the training, which was saved.
         :raises Diverged: the loss or a weight is not finite.
         """
-        shown, first_iteration, began = self.ranks.first, self.iteration, time.monotonic()
+        shown, began = self.ranks.first, time.monotonic()
         self._point_began += began - self._session_began  # what came before, such as compiling, doesn't count
         self._session_began = began
         with (
@@ -309,8 +307,6 @@ class TrainingRun(Generic[Point]):
                         self.save()
                 if finished:
                     break
-                if shown and self.iteration - first_iteration == TIMED:
-                    progress.note(self._timing((time.monotonic() - began) / TIMED))
                 self.step()
                 progress.update()
             with self.ranks.together():
@@ -455,12 +451,6 @@ class TrainingRun(Generic[Point]):
 
     def _sessions(self) -> list[dict[str, Any]]:
         return [*self._earlier_sessions, {**self._session, "seconds": time.monotonic() - self._session_began}]
-
-    def _timing(self, seconds: float) -> str:
-        """The first line of a session: seconds per iteration, and the expected end without evaluations."""
-        left = seconds * (self.iterations - self.iteration)
-        end = datetime.now() + timedelta(seconds=left)
-        return f"{seconds:.3g} s per iteration: about {duration(left)} left, until {end:%Y-%m-%d %H:%M}"
 
 
 def averaging(model: nn.Module, device: torch.device, ranks: Ranks) -> nn.Module:

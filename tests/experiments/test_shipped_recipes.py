@@ -13,8 +13,7 @@ import yaml
 
 from rskip.connections import parse_connection
 from rskip.corpora import find_corpus
-from rskip.experiments.recipe import Recipe, all_recipes, load_recipe, load_recipes
-from rskip.experiments.results import Results
+from rskip.experiments.recipe import Recipe, load_recipe, load_recipes
 from rskip.formulas import registry
 from rskip.records import read_records
 from rskip.tasks.run import Run
@@ -96,39 +95,6 @@ def test_committed_records_and_registered_models_were_made_by_the_variants_as_th
         recipe = again(entry.recipe, entry.overrides)
         assert records[str(recipe.record_path(entry.seed))].config == recipe.config, name
         assert entry.folder == f"checkpoints/{recipe.run}"
-
-
-# How many variants a paper's table has, and of which files; docs/papers.md shows their scores.
-TABLES = {
-    "rskip-table-1": (8, {"cifar10_preact110"}),
-    "rskip-table-2": (6, {"iwslt15_en_vi"}),
-    "rskip-table-3": (4, {"cifar10_preact110"}),
-    "rskip-table-4": (6, {"cifar10_preact110"}),
-    "rskip-table-5": (4, {"iwslt15_en_vi"}),
-    "rskip-table-6": (10, {"cifar100"}),
-    "rskip-table-7": (12, {"iwslt15_en_vi", "wmt14_en_de", "wmt14_en_fr"}),
-    "sas-table-3": (12, {"iwslt15_en_vi", "wmt14_en_de", "wmt14_en_fr"}),
-    "sas-table-4": (4, {"cifar10_preact110", "cifar100"}),
-    "sas-table-5": (16, {"sas_table5"}),
-    "sas-table-6": (7, {"cifar10_preact110"}),
-    "sas-table-7": (3, {"cifar10_preact110"}),
-    "rskip-section-4.3": (3, {"cifar10_preact110"}),
-    "sas-footnote-1": (2, {"cifar10_preact110"}),
-}
-
-
-def test_the_papers_tables_have_their_variants() -> None:
-    tables = Results(all_recipes(ROOT), [])
-    assert set(tables.of_papers) == set(TABLES)
-    for name, (count, files) in TABLES.items():
-        lines = tables.table(name).lines
-        variants = {line.recipe.address for line in lines if line.paper}
-        assert {line.recipe.path.stem for line in lines} == files, name
-        compared = {each.recipe.address for line in lines if line.baseline for each in (line, line.baseline)}
-        if name == "sas-table-5":
-            assert len(lines) == count
-        else:
-            assert len(variants) == count and compared == variants, f"{name}: compared, or a baseline"
 
 
 def parse(command: list[str], *, generation: bool = False) -> Namespace:
