@@ -100,23 +100,16 @@ def figures(root: Path, results: Results, costs: Costs) -> list[FigureFiles]:
         elif figure.grid:
             measurement = grid_measurement(results, figure.grid, costs)
         else:
-            measurement = _read_sources(root, _source_paths(root, figure))
+            measurement = _read_sources(root, [figure.source] if isinstance(figure.source, str) else figure.source)
         with errors_about(f"{LIST}: {name}"):
             chart = chart_of(measurement, figure)
         made.append(FigureFiles(stem=root / FIGURES / name, title=figure.title, chart=chart))
     return made
 
 
-def _source_paths(root: Path, figure: Figure) -> list[Path]:
-    found: dict[Path, None] = {}
-    for pattern in [figure.source] if isinstance(figure.source, str) else figure.source:
-        paths = [path for path in sorted(root.glob(pattern)) if not path.name.startswith(".")]
-        assert paths, f"{LIST}: no file matches {pattern}"
-        found |= dict.fromkeys(paths)
-    return list(found)
-
-
-def _read_sources(root: Path, found: Sequence[Path]) -> Measurement:
+def _read_sources(root: Path, patterns: Sequence[str]) -> Measurement:
+    found = dict.fromkeys(path for each in patterns for path in sorted(root.glob(each)) if path.name[0] != ".")
+    assert found, f"{LIST}: no file matches {patterns}"
     records = [path for path in found if path.suffix == ".json" and FIGURES not in path.relative_to(root).parents]
     measurements = [learning_curves(map(read_record, records))] if records else []
     for path in found:

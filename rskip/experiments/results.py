@@ -25,16 +25,18 @@ class Results:
     """The tables of a project: the papers', those of recipes, and those of grids (`rskip.experiments.grids`).
 
     :param records: the run records. Tables leave out those with overrides.
+
+    names: the tables that compare: the papers', those of recipes with a baseline, and those of grids. of_papers: the
+    papers'. grids: the variants of each grid. runs: run records by address.
     """
 
     def __init__(self, recipes: Iterable[Recipe], records: Sequence[Record]) -> None:
         self.records = records
-        self.recipes = {recipe.address: recipe for recipe in recipes}
         self.grids: dict[str, list[Recipe]] = {}
         self._of_table: dict[str, list[Recipe]] = {}
         self._titles: dict[str, str] = {}
         of_files: dict[str, list[Recipe]] = {}
-        for recipe in self.recipes.values():
+        for recipe in recipes:
             of_files.setdefault(recipe.path.stem, []).append(recipe)
             for title in dict.fromkeys(table for figure in recipe.paper for table in figure.tables):
                 self._titles.setdefault(_slug(title), title)
@@ -44,17 +46,12 @@ class Results:
                 self.grids.setdefault(name, []).append(recipe)
         self.of_papers = tuple(sorted(self._of_table, key=_natural))
         self._of_table = of_files | self._of_table
-        others = [name for name in of_files if name not in self.of_papers]
-        self.of_recipes = tuple(name for name in others if any(recipe.baseline for recipe in of_files[name]))
-        self.runs: dict[str, list[Record]] = {}  # by address
+        compared = [name for name, variants in of_files.items() if any(recipe.baseline for recipe in variants)]
+        self.names = tuple(dict.fromkeys((*self.of_papers, *compared, *self.grids)))
+        self.runs: dict[str, list[Record]] = {}
         for record in records:
             if not record.overrides:
                 self.runs.setdefault(record.run, []).append(record)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The tables that compare: the papers', those of recipes with a baseline, and those of grids."""
-        return tuple(dict.fromkeys((*self.of_papers, *self.of_recipes, *self.grids)))
 
     def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> Table:
         """The table of this name; a grid's if it is also a recipe's.
