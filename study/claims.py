@@ -32,6 +32,8 @@ from rskip.settings.text import read_yaml
 
 FILE, PAGE = Path("study", "claims.yaml"), Path("docs", "claims.md")
 Verdict = Literal["agrees", "disagrees", "not detected", "untested"]
+
+
 class Quantity(msgspec.Struct, frozen=True, kw_only=True):
     """A number in a committed file: a value of a run record, or one computed from a measurement's rows.
 

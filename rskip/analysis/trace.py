@@ -21,12 +21,12 @@ from rskip.settings.text import parse_json, read_text
 _OF_BLOCKS = (
     "block", "stage", "name", "sublayer", "x_rms", "f_rms", "y_rms", "similarity", "gradient", "alpha", "beta", "gamma",
 )  # fmt: skip
+_OF_UPDATES = ("loss", "gradient_norm")
 
 
 def due(update: int, *, every: int) -> bool:
     """Whether an update, counted from 1, gets a line: the first one and every n-th one do."""
     return update == 1 or update % every == 0
-OF_UPDATES = ("loss", "gradient_norm")
 
 
 class Trace:
@@ -120,7 +120,7 @@ def read_trace(path: Path, *, model: str, seed: int) -> Measurement:
     rows: list[dict[str, Any]] = [
         {"model": model, "seed": seed, "update": each["update"]}
         | {key: block.get(key) for key in _OF_BLOCKS}
-        | {key: each.get(key) for key in OF_UPDATES}
+        | {key: each.get(key) for key in _OF_UPDATES}
         for each in read_updates(path)
         for block in each["blocks"]
     ]

@@ -7,8 +7,7 @@ import sys
 
 from rskip.cli.main import termination_raises
 from rskip.experiments.publish import export_model, records_seen
-from rskip.experiments.recipe import all_recipes, find_recipe, load_recipes
-from rskip.experiments.results import Results
+from rskip.experiments.recipe import find_recipe, load_recipes
 from rskip.experiments.runner import missing_runs, print_commands, run_recipes, run_words, variants_table
 from rskip.experiments.sweep import run_sweep
 from rskip.settings.user_dir import suggested_command
@@ -64,13 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the variants once per seed. Exit status 1 if a training failed by itself, or if a run on Ray failed."""
-    try:
-        path, variant = find_recipe(args.recipe)
-    except FileNotFoundError:
-        if (name := args.recipe) not in Results(all_recipes(), []).of_papers:
-            raise
-        advice = f"`rskip report {name}` prints the commands that fill it"
-        raise ValueError(f"{name} is a table, not a recipe: {advice}") from None
+    path, variant = find_recipe(args.recipe)
     recipes = load_recipes(args.recipe, variants=args.variants, overrides=args.overrides)
     if args.variants is None and variant is None and recipes[0].variant is not None:
         print(f"{path} has {len(recipes)} variant{'s' * (len(recipes) != 1)}; run them with --variants NAME ...")
