@@ -37,7 +37,7 @@ from rskip.corpora import (
     overview,
     prepare,
 )
-from rskip.corpora.cleaning import CleaningReport
+from rskip.corpora.cleaning import read_report, report_table
 from rskip.corpora.own_corpus import OwnCorpus, reading_report
 from rskip.corpora.record import CLEANING_FILE, TranslationRecord, data_path, made_record
 from rskip.language_modeling.preparation import TextOptions, prepare_text
@@ -171,7 +171,7 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
     if made and isinstance(corpus, OwnCorpus):
         print(reading_report(corpus, record))
     if made and (output / CLEANING_FILE).exists():
-        print(CleaningReport.read(output / CLEANING_FILE).table())
+        print(report_table(read_report(output / CLEANING_FILE)))
     counts = ", ".join(f"{split} {count:,}" for split, count in record["sentences"].items())
     print(f"{_ready(output, made)}: pairs: {counts}; dictionary: {record['dictionary_size']:,} tokens")
     if options.shards > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -186,24 +186,6 @@ class PublishedCorpus(Corpus):
         for parallels in self.splits.values():
             for parallel in parallels:
                 yield from (parallel.sides[self.source], parallel.sides[self.target])
-
-
-@dataclass(frozen=True, kw_only=True)
-class GeneratedCorpus(Corpus):
-    """A corpus that is generated from a seed.
-
-    :param generate: takes pairs= and seed=, and yields each pair with its split.
-    :param packages: the packages that generate it. corpus.json records their versions.
-    """
-
-    generate: Callable[..., Iterator[tuple[str, Pair]]]
-    pairs: int
-    seed: int
-    packages: tuple[str, ...]
-
-    @property
-    def choices(self) -> Mapping[str, int]:
-        return {"pairs": self.pairs, "seed": self.seed}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from textwrap import indent
 from typing import Any
 
 from rskip.corpora.binarised import DataFolder, Integers, MmapSentences, find_data
-from rskip.corpora.cleaning import CleaningReport
+from rskip.corpora.cleaning import read_report, report_table
 from rskip.corpora.record import CLEANING_FILE, read_corpus_record
 from rskip.extras import extra
 from rskip.files.plot import plot_file
@@ -97,7 +97,8 @@ class _Split:
         parts = iter(self._parts)
         while row >= len((part := next(parts))[0]):
             row -= len(part[0])
-        for name, side, dictionary, decode in zip(("source", "target"), part, self._dictionaries, decoders, strict=True):
+        of_sides = zip(("source", "target"), part, self._dictionaries, decoders, strict=True)
+        for name, side, dictionary, decode in of_sides:
             shown[name] = decode(dictionary.decode(side.sentence(row).tolist()))
         return shown
 
@@ -128,7 +129,7 @@ def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, se
         "target_language": data.languages[1],
         "shards": data.shards,
         "corpus": record and {"name": record.get("corpus"), "options": record.get("options")},
-        "cleaning": CleaningReport.read(cleaning).to_dict() if cleaning.is_file() else None,
+        "cleaning": read_report(cleaning) if cleaning.is_file() else None,
         "splits": {name: each.statistics(data.languages) for name, each in splits.items()},
         "joint_dictionary": dictionaries[0].tokens == dictionaries[1].tokens,
         "vocabulary": {
@@ -253,7 +254,7 @@ def text_form(statistics: Statistics) -> str:
         ),
     ]
     if statistics["cleaning"] is not None:
-        table = CleaningReport.from_dict(statistics["cleaning"]).table().rstrip("\n")
+        table = report_table(statistics["cleaning"]).rstrip("\n")
         parts.append("training pairs dropped by cleaning:\n" + indent(table, "  "))
     parts.append(_pairs(f"pairs of {shown} whose lengths differ most:", statistics["lopsided"], languages))
     parts.append(_pairs(f"random pairs of {shown}:", statistics["examples"], languages))

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from rskip.corpora.corpus import (
     CaptionCorpus,
     Corpus,
-    GeneratedCorpus,
     ParallelText,
     PublishedCorpus,
     TextCorpus,
@@ -30,8 +29,8 @@ def overview(corpora: Iterable[Corpus | CaptionCorpus | TextCorpus]) -> str:
             content = f"{corpus.images['train']:,} images"
         elif isinstance(corpus, PublishedCorpus):
             content = f"{_pairs(corpus.splits['train']) or 'unknown '}pairs"
-        elif isinstance(corpus, GeneratedCorpus):
-            content = f"{corpus.pairs:,} pairs"
+        elif isinstance(corpus, Corpus):
+            content = f"{corpus.choices['pairs']:,} pairs"
         if either in rows:
             rows[either][0] += f", {corpus.name}"
         else:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 
-from rskip.corpora.corpus import GeneratedCorpus, Pair, PrepareDefaults
+from rskip.corpora.corpus import Corpus, Pair, PrepareDefaults
 from rskip.extras import extra
 from rskip.settings.errors import SettingError
 
@@ -151,41 +152,39 @@ def _distinct(draw: random.Random) -> Iterator[Pair]:
         yield pair
 
 
-def generate_numbers(*, pairs: int, seed: int, german_first: bool = False) -> Iterator[tuple[str, Pair]]:
-    """Yields pairs of English and German sentences with their split. No sentence occurs twice, so no split leaks.
+@dataclass(frozen=True, kw_only=True)
+class NumbersCorpus(Corpus):
+    """The corpus of spelled-out numbers, between English and German."""
 
-    :param pairs: number of training pairs. valid and test have 1,000 each.
-    :param seed: random seed.
-    :param german_first: whether German comes first in each pair.
-    :raises SettingError: `pairs` is larger than the number of possible sentences.
-    """
-    wanted = {"test": TEST_PAIRS, "valid": VALID_PAIRS, "train": pairs}
-    sentences = _distinct(random.Random(seed))
-    for split, count in wanted.items():
-        found = 0
-        for english, german in islice(sentences, count):
-            found += 1
-            yield split, ((german, english) if german_first else (english, german))
-        if found < count:
-            raise SettingError.of_value("pairs", pairs, f"at most about {found:,}, the number of possible sentences")
+    homepage: str = "generated on this machine, without a download"
+    licence: str = "none needed: this package generates it"
+    citation: str = "none"
+    defaults: PrepareDefaults = PrepareDefaults(size=500)
+
+    @property
+    def choices(self) -> dict[str, int]:
+        return {"pairs": 30_000, "seed": 1}
+
+    def generate(self, *, pairs: int, seed: int) -> Iterator[tuple[str, Pair]]:
+        """Yields sentence pairs with their split. No sentence occurs twice, so no split leaks.
+
+        :param pairs: number of training pairs. valid and test have 1,000 each.
+        :param seed: random seed.
+        :raises SettingError: `pairs` is larger than the number of possible sentences.
+        """
+        wanted = {"test": TEST_PAIRS, "valid": VALID_PAIRS, "train": pairs}
+        sentences = _distinct(random.Random(seed))
+        for split, count in wanted.items():
+            found = 0
+            for english, german in islice(sentences, count):
+                found += 1
+                yield split, ((german, english) if self.source == "de" else (english, german))
+            if found < count:
+                expected = f"at most about {found:,}, the number of possible sentences"
+                raise SettingError.of_value("pairs", pairs, expected)
 
 
-def numbers(source: str, target: str) -> GeneratedCorpus:
-    """The corpus of spelled-out numbers, from English to German or from German to English."""
-
-    def generate(*, pairs: int, seed: int) -> Iterator[tuple[str, Pair]]:
-        return generate_numbers(pairs=pairs, seed=seed, german_first=source == "de")
-
-    return GeneratedCorpus(
-        name=f"numbers-{source}-{target}",
-        source=source,
-        target=target,
-        homepage="generated on this machine, without a download",
-        licence="none needed: this package generates it",
-        citation="none",
-        defaults=PrepareDefaults(size=500),
-        generate=generate,
-        pairs=30_000,
-        seed=1,
-        packages=("num2words",),
-    )
+NUMBERS_CORPORA = (
+    NumbersCorpus(name="numbers-en-de", source="en", target="de"),
+    NumbersCorpus(name="numbers-de-en", source="de", target="en"),
+)

@@ -17,7 +17,7 @@ from rskip.text.words import TokeniserKind
 
 Option = str | int | float | bool
 
-_ONE_IN_20 = {"default": "1 in 20, at most 2,000"}
+_SHARE = "1 in 20, at most 2,000"
 _SPLIT_OFF = "your own text without such a set"
 _OF_SOME = {
     "pairs": "generated corpora",
@@ -26,6 +26,13 @@ _OF_SOME = {
     "seed": "generated corpora and split-off sets",
 }
 """Options that only some corpora have (`Corpus.choices`)."""
+
+
+_Limit = Annotated[int, Meta(ge=0)]
+
+
+def _meta(description: str, **extra: str) -> Meta:
+    return Meta(description=description, extra=extra)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,89 +46,65 @@ class PrepareOptions(Checked):
 
     subwords: Annotated[
         SubwordKind | None,
-        Meta(
-            description="kind of subword units; bpe: BPE of subword-nmt",
-            extra={"flag": "subword", "default": "bpe; own text: sentencepiece-bytes"},
+        _meta(
+            "kind of subword units; bpe: BPE of subword-nmt",
+            flag="subword", default="bpe; own text: sentencepiece-bytes",
         ),
-    ] = None
+    ] = None  # fmt: skip
     size: Annotated[
         Size | None,
-        Meta(
-            description="BPE merges or SentencePiece units",
-            extra={"flag": "bpe-size", "default": "the corpus's own; own text: by its size"},
-        ),
+        _meta("BPE merges or SentencePiece units", flag="bpe-size", default="the corpus's own; own text: by its size"),
     ] = None
     tokeniser: Annotated[
         TokeniserKind | None,
-        Meta(
-            description="tokeniser before the subword units",
-            extra={"flag": "tokenizer", "default": "moses for bpe, none for SentencePiece"},
-        ),
+        _meta("tokeniser before the subword units", flag="tokenizer", default="moses for bpe, none for SentencePiece"),
     ] = None
-    lowercase: Annotated[bool, Meta(description="lowercase both sides; the model translates to lower case")] = False
-    pairs: Annotated[Count | None, Meta(description="number of training pairs of a generated corpus")] = None
+    lowercase: Annotated[bool, _meta("lowercase both sides; the model translates to lower case")] = False
+    pairs: Annotated[Count | None, _meta("number of training pairs of a generated corpus")] = None
     valid: Annotated[
-        Count | None, Meta(description="pairs to split off as the validation set if none is given", extra=_ONE_IN_20)
+        Count | None, _meta("pairs to split off as the validation set if none is given", default=_SHARE)
     ] = None
-    test: Annotated[
-        Count | None, Meta(description="pairs to split off as the test set if none is given", extra=_ONE_IN_20)
-    ] = None
+    test: Annotated[Count | None, _meta("pairs to split off as the test set if none is given", default=_SHARE)] = None
     seed: Annotated[
-        int | None, Meta(description="random seed for a generated corpus, and for splitting sets off your own text")
+        int | None, _meta("random seed for a generated corpus, and for splitting sets off your own text")
     ] = None
-    clean: Annotated[bool, Meta(description="False: only the cleaning that other options ask for")] = True
-    remove_non_printing: Annotated[bool | None, Meta(description="remove control and format characters")] = None
+    clean: Annotated[bool, _meta("False: only the cleaning that other options ask for")] = True
+    remove_non_printing: Annotated[bool | None, _meta("remove control and format characters")] = None
     entities: Annotated[
-        Entities | None, Meta(description="keep HTML entities such as &quot;, or convert them to characters")
+        Entities | None, _meta("keep HTML entities such as &quot;, or convert them to characters")
     ] = None
-    empty: Annotated[bool | None, Meta(description="drop pairs with an empty side", extra={"flag": "drop-empty"})] = (
-        None
-    )
-    max_words: Annotated[
-        Annotated[int, Meta(ge=0)] | None, Meta(description="drop pairs with over N words on a side; 0: no limit")
-    ] = None
-    max_characters: Annotated[
-        Annotated[int, Meta(ge=0)] | None, Meta(description="drop pairs with over N characters on a side; 0: no limit")
-    ] = None
+    empty: Annotated[bool | None, _meta("drop pairs with an empty side", flag="drop-empty")] = None
+    max_words: Annotated[_Limit | None, _meta("drop pairs with over N words on a side; 0: no limit")] = None
+    max_characters: Annotated[_Limit | None, _meta("drop pairs with over N characters on a side; 0: no limit")] = None
     max_ratio: Annotated[
         float | None,
-        Meta(
-            description="drop pairs if a side has over R times the words of the other; 0: no limit",
-            extra={"metavar": "R", "expected": "a number, 1 or more, or 0 for any"},
+        _meta(
+            "drop pairs if a side has over R times the words of the other; 0: no limit",
+            metavar="R", expected="a number, 1 or more, or 0 for any",
         ),
-    ] = None
-    duplicates: Annotated[
-        bool | None, Meta(description="drop all but the first of equal pairs", extra={"flag": "drop-duplicates"})
-    ] = None
-    leaks: Annotated[
-        bool | None, Meta(description="drop pairs that are also in valid or test", extra={"flag": "drop-leaks"})
-    ] = None
+    ] = None  # fmt: skip
+    duplicates: Annotated[bool | None, _meta("drop all but the first of equal pairs", flag="drop-duplicates")] = None
+    leaks: Annotated[bool | None, _meta("drop pairs that are also in valid or test", flag="drop-leaks")] = None
     languages: Annotated[
-        bool | None,
-        Meta(description="drop pairs with a side in the wrong language", extra={"flag": "language-filter"}),
+        bool | None, _meta("drop pairs with a side in the wrong language", flag="language-filter")
     ] = None
     learn_sample: Annotated[
         Count | None,
-        Meta(
-            description="learn the units from every k-th pair, about N in total "
+        _meta(
+            "learn the units from every k-th pair, about N in total "
             "(default: at most 5,000,000; SentencePiece 500,000)"
         ),
     ] = None
     bpe_dropout: Annotated[
         Annotated[float, Meta(ge=0, lt=1)],
-        Meta(
-            description="probability of skipping a merge, only in the training set",
-            extra={"metavar": "P", "expected": "a probability, 0 or more and below 1"},
+        _meta(
+            "probability of skipping a merge, only in the training set",
+            metavar="P", expected="a probability, 0 or more and below 1",
         ),
-    ] = 0.0
+    ] = 0.0  # fmt: skip
     shards: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=500,  # whose files are open at a time
-            description="split the training set into N parts, for corpora larger than memory; fairseq-train reads one "
-            "per epoch",
-        ),
+        Annotated[int, Meta(ge=1, le=500)],  # whose files are open at a time
+        _meta("split the training set into N parts, for corpora larger than memory; fairseq-train reads one per epoch"),
     ] = 1
 
     def __post_init__(self) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rskip.corpora.cleaning import PairCleaner
-from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, PublishedCorpus, UpstreamFile
+from rskip.corpora.corpus import CleaningOptions, Corpus, PublishedCorpus, UpstreamFile
 from rskip.corpora.fetch import fetch
 from rskip.corpora.like import describe_like, read_like
+from rskip.corpora.numbers import NumbersCorpus
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.own_corpus import OwnCorpus
 from rskip.corpora.record import (
@@ -204,14 +205,14 @@ def _make(
         for path in (target, *(shard / name.name for shard in shards for name in (source, target) if shard != folder)):
             shutil.copyfile(source, path)
         binarise(setting, tokens, dictionary, shards)
-        sentences = {"train": report.kept()}
+        sentences = {"train": report["total"]["kept"]}
         for split in held_out:
             folders = shards[0], folder / "reference"
             sentences[split] = binarise_held_out(setting, pipeline, dictionary, raw, split, folders)
         shutil.copytree(work / "text", folder / "text")
         if setting.options.cleaning != CleaningOptions():
-            write_json(folder / CLEANING_FILE, report.to_dict())
-        packages = [*setting.config.versions, *(corpus.packages if isinstance(corpus, GeneratedCorpus) else ())]
+            write_json(folder / CLEANING_FILE, report)
+        packages = [*setting.config.versions, *(["num2words"] if isinstance(corpus, NumbersCorpus) else ())]
         read = {}
         if isinstance(corpus, OwnCorpus):
             references = folder / f"reference/valid.{corpus.target}"

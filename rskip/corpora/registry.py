@@ -17,7 +17,7 @@ from rskip.corpora.corpus import (
     TextCorpus,
     UpstreamFile,
 )
-from rskip.corpora.numbers import numbers
+from rskip.corpora.numbers import NUMBERS_CORPORA
 from rskip.settings.errors import SettingError, nearest
 from rskip.settings.text import read_yaml
 
@@ -79,7 +79,7 @@ _PARALLEL = [
     for name, entry in _CONTENT["corpora"].items()
     for corpus in _both_directions(name, entry, _FOLDERS[entry["folder"]])
 ]
-CORPORA: dict[str, Corpus] = {corpus.name: corpus for corpus in (*_PARALLEL, numbers("en", "de"), numbers("de", "en"))}
+CORPORA: dict[str, Corpus] = {corpus.name: corpus for corpus in (*_PARALLEL, *NUMBERS_CORPORA)}
 CAPTION_CORPORA = {
     name: _captions(name, entry, _FOLDERS[entry["folder"]]) for name, entry in _CONTENT["captions"].items()
 }

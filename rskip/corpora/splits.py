@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rskip.corpora.cleaning import PairCleaner
-from rskip.corpora.corpus import Corpus, GeneratedCorpus, Pair, PublishedCorpus, Text, UpstreamFile
+from rskip.corpora.corpus import Corpus, Pair, PublishedCorpus, Text, UpstreamFile
 from rskip.corpora.formats import TextFile, read_pairs
+from rskip.corpora.numbers import NumbersCorpus
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.own_corpus import OwnCorpus
 from rskip.extras import extra
@@ -41,7 +42,7 @@ def split_pairs(
     if isinstance(corpus, OwnCorpus):
         dealt = deal_pairs(corpus, options)
     else:
-        assert isinstance(corpus, GeneratedCorpus)
+        assert isinstance(corpus, NumbersCorpus) and options.pairs is not None and options.seed is not None
         made = corpus.generate(pairs=options.pairs, seed=options.seed)
         dealt = ((split, corpus.name, pair) for split, pair in made)
     for split, text, (source, target) in dealt:

@@ -290,13 +290,13 @@ def tokenise(setting: Setting, raw: Path, held_out: Iterable[str]) -> list[Path]
     return run_blocks("tokenise", setting.work / "words", job, [*blocks], [*blocks.values()], setting.workers)
 
 
-def deduplicate(cleaning: CleaningOptions, files: Iterable[Path]) -> tuple[list[KeptBlock], CleaningReport]:
+def deduplicate(cleaning: CleaningOptions, files: Iterable[Path]) -> tuple[list[KeptBlock], dict[str, Any]]:
     """Drops every pair that equals an earlier one.
 
     :param files: the word blocks.
-    :returns: the blocks without duplicates, and the report of all dropped pairs.
+    :returns: the blocks without duplicates, and the content of cleaning.json.
     """
-    report, blocks, digests = CleaningReport.of(cleaning), list[tuple[Path, str, int]](), bytearray()
+    report, blocks, digests = CleaningReport(cleaning), list[tuple[Path, str, int]](), bytearray()
     for path in files:
         block: WordBlock = _read(path, WordBlock)
         report.add(block.text, block.counts, block.examples)
@@ -314,8 +314,9 @@ def deduplicate(cleaning: CleaningOptions, files: Iterable[Path]) -> tuple[list[
         kept.append(KeptBlock(number, path, start, size - len(dropped), dropped))
         row, start = row + size, start + size - len(dropped)
     if not start:
-        raise ValueError(f"no training pairs are left: cleaning dropped all {report.total[PAIRS]:,} pairs")
-    return kept, report
+        total = report.to_dict()["total"]
+        raise ValueError(f"no training pairs are left: cleaning dropped all {total[PAIRS]:,} pairs")
+    return kept, report.to_dict()
 
 
 def learn(setting: Setting, blocks: Sequence[KeptBlock]) -> TextPipeline:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rskip.corpora import inspection
-from rskip.corpora.cleaning import CleaningReport
+from rskip.corpora.cleaning import CleaningReport, report_table
 from rskip.corpora.corpus import CleaningOptions
 from rskip.corpora.inspection import (
     PERCENTS,
@@ -121,7 +121,7 @@ def test_corpus_cleaning_and_shards(tmp_path: Path) -> None:
     options = {"subwords": "bpe", "size": 20, "sample": None, "leaks": True}
     record = {"corpus": "tiny-en-de", "options": options, "files": {}, "sizes": {}, "more": 1}
     (tmp_path / "corpus.json").write_text(json.dumps(record))
-    report = CleaningReport.of(CleaningOptions(empty=True))
+    report = CleaningReport(CleaningOptions(empty=True))
     report.add("news", {"pairs": 3, "empty": 1})
     (tmp_path / "cleaning.json").write_text(json.dumps(report.to_dict()))
     found = inspect_data(tmp_path).statistics
@@ -131,7 +131,7 @@ def test_corpus_cleaning_and_shards(tmp_path: Path) -> None:
     assert text.startswith(
         f"{tmp_path}: tiny-en-de, en → de, 2 shards\nprepared with: subwords bpe, size 20, leaks True\n\n"
     )
-    table = "".join(f"  {line}\n" for line in report.table().splitlines())
+    table = "".join(f"  {line}\n" for line in report_table(report.to_dict()).splitlines())
     assert f"\n\ntraining pairs dropped by cleaning:\n{table}\n" in text
     for wrong, said in (('{"texts": {}}', "reasons"), ("[]", "a list"), ("{", "not valid JSON")):
         (tmp_path / "cleaning.json").write_text(wrong)

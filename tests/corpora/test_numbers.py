@@ -10,7 +10,9 @@ import pytest
 from num2words import num2words
 
 from rskip.corpora.corpus import Pair
-from rskip.corpora.numbers import NUMBERS, TEMPLATES, WORDS, generate_numbers, numbers
+from rskip.corpora.numbers import NUMBERS, NUMBERS_CORPORA, TEMPLATES, WORDS
+
+CORPUS = NUMBERS_CORPORA[0]
 
 
 def slots(text: str) -> list[str]:
@@ -65,18 +67,18 @@ def gathered(generated: Iterable[tuple[str, Pair]]) -> dict[str, list[Pair]]:
 
 
 def test_same_seed_same_sentences() -> None:
-    made = gathered(generate_numbers(pairs=300, seed=1))
+    made = gathered(CORPUS.generate(pairs=300, seed=1))
     first = "".join("".join(pair) for split in sorted(made) for pair in made[split])
     assert hashlib.sha256(first.encode()).hexdigest()[:16] == "ea1e25e0d2a9c9fb"  # as records were made with
     assert {split: len(pairs) for split, pairs in made.items()} == {"train": 300, "valid": 1000, "test": 1000}
-    assert gathered(generate_numbers(pairs=300, seed=2))["test"] != made["test"]
+    assert gathered(CORPUS.generate(pairs=300, seed=2))["test"] != made["test"]
     # More training pairs leave valid and test as they are, so that scores can be compared.
-    more = gathered(generate_numbers(pairs=500, seed=1))
+    more = gathered(CORPUS.generate(pairs=500, seed=1))
     assert (more["valid"], more["test"], more["train"][:300]) == (made["valid"], made["test"], made["train"])
 
 
 def test_no_sentence_comes_twice_in_either_language() -> None:
-    made = gathered(generate_numbers(pairs=2000, seed=3))
+    made = gathered(CORPUS.generate(pairs=2000, seed=3))
     pairs = [pair for split in made.values() for pair in split]
     for side in zip(*pairs, strict=True):
         assert len(set(side)) == 4000
@@ -88,10 +90,10 @@ def test_more_pairs_than_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rskip.corpora.numbers.TEST_PAIRS", 0)
     monkeypatch.setattr("rskip.corpora.numbers.TEMPLATES", [("{ordinal} {city}.", "{ordinal} {city}.")])
     with pytest.raises(ValueError, match="pairs is 9000: expected at most about 792"):
-        list(generate_numbers(pairs=9_000, seed=1))
+        list(CORPUS.generate(pairs=9_000, seed=1))
 
 
 def test_missing_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "num2words", None)
     with pytest.raises(ValueError, match="^a corpus of numbers needs num2words: install the extra numbers with"):
-        next(numbers("en", "de").generate(pairs=1, seed=1))
+        next(CORPUS.generate(pairs=1, seed=1))

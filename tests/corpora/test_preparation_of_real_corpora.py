@@ -1,4 +1,4 @@
-"""Complete preparations of the available corpora. Generated text replaces missing files."""
+"""Complete preparations: Multi30k's own files, and files of every published corpus's structure."""
 
 from __future__ import annotations
 
@@ -8,42 +8,18 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Mapping
+from collections import defaultdict
 from pathlib import Path
-from typing import Any
 from xml.sax.saxutils import escape
 
 import pytest
 
-from rskip.corpora import PrepareOptions, find_corpus, prepare
-from rskip.corpora.corpus import ParallelText, PublishedCorpus, Text
+from rskip.corpora import CORPORA, PrepareOptions, find_corpus, prepare
+from rskip.corpora.corpus import ParallelText, PublishedCorpus, UpstreamFile
 from rskip.corpora.inspection import inspect_data
 from rskip.text import TextPipeline
 
-pytestmark = pytest.mark.slow
-
-
-def prepared(
-    corpus: PublishedCorpus, folder: Path, *, mirror: Path, options: PrepareOptions | None = None
-) -> dict[str, Any]:
-    """Prepares without workers, whose start takes longer than what they save here; gives the record."""
-    assert prepare(corpus, folder, mirror=str(mirror), workers=1, options=options)
-    return json.loads((folder / "corpus.json").read_text())
-
-
-def stand_in(corpus: PublishedCorpus, counts: Mapping[str, int]) -> PublishedCorpus:
-    """The corpus with other counts of sentences, and with files of any size and sum."""
-
-    def replace(parallel: ParallelText) -> ParallelText:
-        sides = {
-            language: dataclasses.replace(text, file=dataclasses.replace(text.file, size=None, sha256=None))
-            for language, text in parallel.sides.items()
-        }
-        sentences = counts.get(parallel.name, parallel.sentences)
-        return dataclasses.replace(parallel, sides=sides, sentences=sentences)
-
-    splits = {split: tuple(map(replace, texts)) for split, texts in corpus.splits.items()}
-    return dataclasses.replace(corpus, splits=splits)
+SENTENCES = 46  # of each text of a stand-in, two of which every 23rd takes
 
 
 @pytest.fixture(autouse=True)
@@ -51,10 +27,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RSKIP_DATA", str(tmp_path / "cache"))
 
 
+@pytest.mark.slow
 def test_multi30k_is_what_the_committed_models_were_trained_on(shared: Path, root: Path, tmp_path: Path) -> None:
     """The models' data were prepared by one process, or by several: their sums tell no difference."""
     folder = tmp_path / "multi30k"
-    record = prepared(find_corpus("multi30k-en-de"), folder, mirror=shared / "data/multi30k")
+    assert prepare(find_corpus("multi30k-en-de"), folder, mirror=str(shared / "data/multi30k"), workers=1)
+    record = json.loads((folder / "corpus.json").read_text())
     assert record["sentences"] == {"train": 29_000, "valid": 1_014, "test": 1_000}
     model = root / "checkpoints/multi30k_en_de/2rskip_ln"
     trained = json.loads((root / "study/results/runs/multi30k_en_de/2rskip_ln/1.json").read_text())
@@ -67,7 +45,8 @@ def test_multi30k_is_what_the_committed_models_were_trained_on(shared: Path, roo
     assert [side["unknown"] for side in statistics["splits"]["train"]["sides"].values()] == [0, 0]
     pipeline = TextPipeline.load(folder / "text")
     back = pipeline.reversed()
-    english, german = (read(shared / f"data/multi30k/train.{language}.gz") for language in ("en", "de"))
+    raw = (gzip.decompress((shared / f"data/multi30k/train.{side}.gz").read_bytes()) for side in ("en", "de"))
+    english, german = (content.decode().split("\n") for content in raw)
     for example in statistics["examples"]:
         row = example["number"] - 1
         tokens = pipeline.encode(english[row]), pipeline.encode_target(german[row])
@@ -78,89 +57,62 @@ def test_multi30k_is_what_the_committed_models_were_trained_on(shared: Path, roo
         )
 
 
-def tgz(path: Path, members: Mapping[str, str]) -> None:
-    with tarfile.open(path, "w:gz") as archive:
-        for name, text in members.items():
-            content = text.encode()
-            information = tarfile.TarInfo(name)
-            information.size = len(content)
-            archive.addfile(information, io.BytesIO(content))
+def stand_in(corpus: PublishedCorpus) -> PublishedCorpus:
+    """The corpus with SENTENCES in each text, in files of any size and checksum."""
 
-
-def sgm(kind: str, sentences: list[str]) -> str:
-    segments = "".join(f'<seg id="{number}">{escape(text)}</seg>\n' for number, text in enumerate(sentences, start=1))
-    return f'<{kind} setid="newstest2014"><doc docid="news"><p>\n{segments}</p></doc></{kind}>\n'
-
-
-def read(path: Path) -> list[str]:
-    return gzip.decompress(path.read_bytes()).decode().removesuffix("\n").split("\n")
-
-
-def joined(sentences: list[str]) -> str:
-    return "".join(sentence + "\n" for sentence in sentences)
-
-
-def member(text: Text) -> str:
-    assert text.member is not None
-    return text.member
-
-
-def pack_wmt14(corpus: PublishedCorpus, data: Path, mirror: Path) -> dict[str, int]:
-    """Archives of the upstream structure; gives the counts of the texts that are other than upstream's.
-
-    Europarl is of the first training sample, Common Crawl of the second and the first 200 pairs of newstest2013, News
-    Commentary the last 200 pairs of the first sample. All are a beginning of what they stand for.
-    """
-    train: dict[str, dict[str, list[str]]] = {}
-    for language in ("en", "de"):
-        first, second = (read(data / f"train-sample-{sample}.tok.{language}.gz")[:400] for sample in "ab")
-        train[language] = {
-            "europarl-v7": first,
-            "commoncrawl": second + read(data / f"newstest2013.{language}.gz")[:200],
-            "news-commentary-v9": first[-200:],
+    def replace(parallel: ParallelText) -> ParallelText:
+        sides = {
+            language: dataclasses.replace(text, file=dataclasses.replace(text.file, size=None, sha256=None))
+            for language, text in parallel.sides.items()
         }
-    for parallel in corpus.splits["train"]:
-        sides = parallel.sides
-        tgz(
-            mirror / sides["en"].file.name,
-            {member(sides[language]): joined(train[language][parallel.name]) for language in sides},
-        )
-    counts = {name: len(sentences) for name, sentences in train["en"].items()}
-    (valid,) = corpus.splits["valid"]
-    counts[valid.name] = 200
-    members = {member(text): joined(read(data / f"newstest2013.{side}.gz")[:200]) for side, text in valid.sides.items()}
-    tgz(mirror / valid.sides["en"].file.name, members)
-    for split, count in (("test", 200), ("test1", 150)):
-        (test,) = corpus.splits[split]
-        counts[test.name] = count
-        tests = {
-            member(test.sides[side]): sgm(kind, read(data / f"newstest2014.en-de.{side}.gz")[:count])
-            for side, kind in (("en", "srcset"), ("de", "refset"))
-        }
-        tgz(mirror / test.sides["en"].file.name, tests)
-    return counts
+        return dataclasses.replace(parallel, sides=sides, sentences=SENTENCES)
+
+    return dataclasses.replace(corpus, splits={split: tuple(map(replace, of)) for split, of in corpus.splits.items()})
 
 
-def test_wmt14_from_archives_of_the_upstream_structure(shared: Path, tmp_path: Path) -> None:
-    corpus = find_corpus("wmt14-en-de")
-    assert isinstance(corpus, PublishedCorpus)
-    mirror = tmp_path / "mirror"
+def sentences(text: ParallelText, language: str) -> list[str]:
+    return [f"{language} {text.name}: a & b, {number}." for number in range(1, SENTENCES + 1)]
+
+
+def write_mirror(corpus: PublishedCorpus, mirror: Path) -> None:
+    files: dict[UpstreamFile, dict[str | None, bytes]] = defaultdict(dict)
+    for texts in corpus.splits.values():
+        for parallel in texts:
+            for language, text in parallel.sides.items():
+                lines = sentences(parallel, language)
+                if text.format in ("sgm", "xml"):
+                    lines = [f"<seg id={number}>{escape(line)}</seg>" for number, line in enumerate(lines)]
+                content = "".join(f"{line}\n" for line in lines).encode()
+                packed = (text.member or text.file.name).endswith(".gz")
+                files[text.file][text.member] = gzip.compress(content) if packed else content
+    for file, members in files.items():
+        if None in members:
+            (mirror / file.name).write_bytes(members[None])
+            continue
+        with tarfile.open(mirror / file.name, "w:gz" if file.name.endswith("gz") else "w") as archive:
+            for name, content in members.items():
+                information = tarfile.TarInfo(str(name))
+                information.size = len(content)
+                archive.addfile(information, io.BytesIO(content))
+
+
+PUBLISHED = [each for each in CORPORA.values() if isinstance(each, PublishedCorpus) and each.source == "en"]
+
+
+@pytest.mark.parametrize("corpus", [*map(stand_in, PUBLISHED)], ids=lambda corpus: corpus.name)
+def test_files_of_the_upstream_structure(corpus: PublishedCorpus, tmp_path: Path) -> None:
+    mirror, folder = tmp_path / "mirror", tmp_path / "out"
     mirror.mkdir()
-    counts = pack_wmt14(corpus, shared / "data/wmt14", mirror)
-    options = PrepareOptions(size=1000, shards=2)
-    folder = tmp_path / "out"
-    record = prepared(stand_in(corpus, counts), folder, mirror=mirror, options=options)
-    report = json.loads((folder / "cleaning.json").read_text())
-    trained_on = {text.name: counts[text.name] for text in corpus.splits["train"]}
-    assert {name: text["pairs"] for name, text in report["texts"].items()} == trained_on
-    # What stands in for News Commentary came before, and the news of valid leak: a few of them twice.
-    commentary, crawl = report["texts"]["news-commentary-v9"], report["texts"]["commoncrawl"]
-    assert commentary["kept"] == 0 and crawl["dropped"]["leak"] >= 192
-    assert sum(report["total"]["dropped"].values()) + report["total"]["kept"] == sum(trained_on.values())
-    kept = report["total"]["kept"]
-    assert record["sentences"] == {"train": kept, "valid": 200, "test": 200, "test1": 150}
-    assert set(record["inputs"]) == {path.name for path in mirror.iterdir()}
-    assert all(entry["size"] and len(entry["sha256"]) == 64 for entry in record["inputs"].values())
-    reference = (folder / "reference/test.de").read_text(encoding="utf-8").split("\n")[:-1]
-    assert reference == read(shared / "data/wmt14/newstest2014.en-de.de.gz")[:200]
+    write_mirror(corpus, mirror)
+    options = PrepareOptions(size=60, clean=False, shards=2)
+    assert prepare(corpus, folder, mirror=str(mirror), options=options)
+    record = json.loads((folder / "corpus.json").read_text())
+    pairs = {split: sum(text.pairs or 0 for text in texts) for split, texts in corpus.splits.items()}
+    assert record["sentences"] == pairs and set(record["inputs"]) == {path.name for path in mirror.iterdir()}
+    statistics = inspect_data(folder).statistics
+    assert {split: found["sentences"] for split, found in statistics["splits"].items()} == pairs
+    for language in (corpus.source, corpus.target):
+        expected = [line for text in corpus.splits["test"] for line in sentences(text, language)]
+        if not corpus.defaults.tokenised:
+            assert (folder / f"reference/test.{language}").read_text(encoding="utf-8").splitlines() == expected
     assert not list(tmp_path.glob("*.partial"))

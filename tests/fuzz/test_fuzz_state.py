@@ -28,7 +28,8 @@ from rskip.captioning.preparation import CaptionRecord
 from rskip.checkpoint import Checkpoint, average_checkpoints, write_checkpoint
 from rskip.checkpoint import read_checkpoint as read_fairseq
 from rskip.checkpoint.fairseq_file import read_validation
-from rskip.corpora.cleaning import CleaningReport
+from rskip.corpora.cleaning import CleaningReport, read_report
+from rskip.corpora.corpus import CleaningOptions
 from rskip.corpora.record import TranslationRecord, made_record, read_corpus_record
 from rskip.files.folder_lock import Owner, read_owner
 from rskip.files.resumable import Entry, ResumableFile
@@ -137,7 +138,7 @@ STATES = [
     State("corpus.json", [PREPARED], lambda path: made_record(path.parent, TranslationRecord), dict),
     State("corpus.json", [CAPTIONED], lambda path: made_record(path.parent, CaptionRecord), dict),
     State("corpus.json", [PREPARED], lambda path: read_corpus_record(path.parent)),
-    State("cleaning.json", [CleaningReport(()).to_dict()], CleaningReport.read, CleaningReport),
+    State("cleaning.json", [CleaningReport(CleaningOptions()).to_dict()], read_report, dict),
     State("train.jsonl", [{"image": "a", "captions": ["A."], "tokens": ["a"]}] * 2,
           lambda path: read_split(path.parent, "train"), list),
     State("a.json", [{"analysis": "gates", "conditions": {"machine": MACHINE}, "rows": [{"x": 1.0}, {"x": None}]}],

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rskip.cli.main import main
-from rskip.corpora.numbers import generate_numbers
+from rskip.corpora.numbers import NUMBERS_CORPORA
 from rskip.files.text_lines import read_lines
 from rskip.records import read_record
 
@@ -61,7 +61,7 @@ def beginning(line: str) -> str:
 def write_texts(folder: Path) -> None:
     """The files that the guide begins with: train, valid, test and more in both languages, and input.en."""
     pairs: dict[str, list[tuple[str, str]]] = {split: [] for split in SIZES}
-    for split, pair in generate_numbers(pairs=SIZES["train"], seed=1):
+    for split, pair in NUMBERS_CORPORA[0].generate(pairs=SIZES["train"], seed=1):
         if len(pairs[split]) < SIZES[split]:
             pairs[split].append(pair)
     pairs["train"].append(pairs["train"][0])  # a duplicate, as in the guide
