@@ -20,6 +20,7 @@ from rskip.connections.stream_kernels import (
     read_streams,
     write_streams,
 )
+from rskip.cpu.library import Library
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.registry import register_connection
 from rskip.settings.errors import SettingError
@@ -77,17 +78,15 @@ class FracConnection(Connection):
 
     def kernel_reading(self) -> tuple[Reads, Parameters] | None:
         """The formula as the kernels compute it; None if they can't."""
-        if self.form == "static":
-            return None
-        m = self.count
-        return dynamic_reading(self, self._modules["part_norm"], "part_weights", "", streams=m, parts=m)
+        return dynamic_reading(self, "part_norm", "part_weights", "", streams=self.count, parts=self.count)
 
     def extra_repr(self) -> str:
         library = self._library(self.part_weights.new_empty(1, self.features))
         return f"{super().extra_repr()}, computed by {described(library if self.kernel_reading() else None)}"
 
     def _library(self, x: Tensor) -> Kernels | None:
-        return library_for(self._split(x)) if self.feature_dim == -1 else None
+        library = library_for(self._split(x)) if self.feature_dim == -1 else None
+        return library if self.form == "dynamic" or isinstance(library, Library) else None  # Triton has no such kernel
 
     def before(self, state: State) -> tuple[Tensor, State]:
         assert isinstance(state, Tensor)

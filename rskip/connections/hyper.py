@@ -273,10 +273,11 @@ class HyperConnection(StreamsConnection):
         )
 
     def kernel_reading(self) -> tuple[Reads, Parameters] | None:
-        if self.form == "static":
-            return None
-        norm = self._modules["stream_norm"]
-        return dynamic_reading(self, norm, "input_weights", "stream_weights", streams=self.streams)
+        return dynamic_reading(self, "stream_norm", "input_weights", "stream_weights", streams=self.streams)
+
+    def _library(self, streams: Tensor) -> Kernels | None:
+        library = library_for(streams)
+        return library if self.form == "dynamic" or isinstance(library, Library) else None  # Triton has no such kernel
 
 
 class ManifoldStreams(StreamsConnection):

@@ -211,16 +211,17 @@ reads_of = lru_cache(maxsize=None)(Reads)
 
 
 def dynamic_reading(
-    connection: Any, row_norm: Any, alpha: str, residual: str, *, streams: int, parts: int = 1
+    connection: Any, row_norm: str, alpha: str, residual: str, *, streams: int, parts: int = 1
 ) -> tuple[Reads, Parameters] | None:
     """How the kernels read with weights that depend on each stream by a tanh (`hyper`, `frac`); None if they can't.
 
+    :param row_norm: name of the streams' norm; without this member the weights are the first values.
     :param alpha, residual: names of the first values of α and of R; "": alpha has both.
     """
-    row_kind, row_epsilon, row_gain, row_shift = fused(row_norm)
+    row_kind, row_epsilon, row_gain, row_shift = fused(connection._modules.get(row_norm))
     own = connection._parameters.get  # `connection.mixing` would take ten times as long
     mixing = own("mixing")
-    if not row_kind or mixing is None or not readable(mixing):
+    if row_norm in connection._modules and (not row_kind or mixing is None or not readable(mixing)):
         return None
     norm, epsilon, gain, shift = fused(connection._modules["norm"])
     features, outputs = connection.features // parts, parts + streams + 1

@@ -4,8 +4,8 @@
 
 #include "library.h"
 
-static void attend_share(const void *a, int64_t first, int64_t last) { chosen->attend_depth(a, first, last); }
-static void gradient_share(const void *a, int64_t first, int64_t last) { chosen->attend_depth_gradient(a, first, last); }
+static void attend_share(const void *a, int64_t first, int64_t last) { for_features(((const struct attending *)a)->features)->attend_depth(a, first, last); }
+static void gradient_share(const void *a, int64_t first, int64_t last) { for_features(((const struct attending *)a)->features)->attend_depth_gradient(a, first, last); }
 
 static float *fold(const struct attending *a) {
     float *u = malloc(a->features * sizeof *u);

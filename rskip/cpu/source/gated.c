@@ -4,7 +4,7 @@
 
 #include "library.h"
 
-static void share(const void *a, int64_t first, int64_t last) { chosen->gate_streams(a, first, last); }
+static void share(const void *a, int64_t first, int64_t last) { for_features(((const struct gated *)a)->features)->gate_streams(a, first, last); }
 
 EXPORT void rskip_gate_streams(const struct gated *given, int64_t count, int64_t threads) {
     struct gated copied = *given, *a = &copied; /* Python's bytes must not change */

@@ -182,7 +182,7 @@ enum { MANIFOLD = 0, DYNAMIC = 1 };
 enum { NO_NORM = 0, LAYER_NORM = 1, RMS_NORM = 2 };
 struct reading {
     const float *h;                /* (N, n, C), tokens and streams `token` and `stream` apart */
-    const float *weight, *weight2; /* MANIFOLD: (p, nC) and null; DYNAMIC: (C, p - 1) and (C, 1) */
+    const float *weight, *weight2; /* MANIFOLD: (p, nC) and null; DYNAMIC: (C, p - 1) and (C, 1), or null: only first values */
     const float *row_gain, *row_shift; /* DYNAMIC: (C), of the rows' norm; the shift may be null */
     const float *scale, *scale2;   /* a: MANIFOLD: (3) or (2), and null; DYNAMIC: (1), of the weight and of weight2 */
     const float *bias;             /* MANIFOLD: (p); p = n: there are no weights but α */

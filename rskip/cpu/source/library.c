@@ -58,6 +58,14 @@ EXPORT int rskip_choose(int most) {
     return level;
 }
 
+const struct kernels *for_features(int64_t features) {
+#if defined(__x86_64__)
+    if (level > 1 && features % chosen->chunk) return &rskip_avx2;
+#endif
+    return chosen;
+}
+EXPORT int64_t rskip_chunk(void) { return for_features(1)->chunk; }
+
 EXPORT const char *rskip_instructions(void) { return names[level]; }
 
 /* One thread's share of a kernel's work. */

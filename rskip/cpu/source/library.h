@@ -10,6 +10,9 @@
 
 extern const struct kernels *chosen;
 
+/* The kernels that train connections of so many features, which are a multiple of their `chunk`: AVX2's if not of AVX-512's. */
+const struct kernels *for_features(int64_t features);
+
 /* Runs a kernel on the indices 0 to `count` - 1 in up to `threads` threads, including the caller's. Returns when all
    have ended. */
 void in_threads(void (*kernel)(const void *, int64_t first, int64_t last), const void *arguments, int64_t count, int64_t threads);

@@ -4,8 +4,8 @@
 
 #include "library.h"
 
-static void scale_share(const void *a, int64_t first, int64_t last) { chosen->scale(a, first, last); }
-static void gradient_share(const void *a, int64_t first, int64_t last) { chosen->scale_gradient(a, first, last); }
+static void scale_share(const void *a, int64_t first, int64_t last) { for_features(((const struct scaling *)a)->features)->scale(a, first, last); }
+static void gradient_share(const void *a, int64_t first, int64_t last) { for_features(((const struct scaling *)a)->features)->scale_gradient(a, first, last); }
 
 EXPORT void rskip_scale(const struct scaling *a, int64_t count, int64_t threads) { in_threads(scale_share, a, count, threads); }
 

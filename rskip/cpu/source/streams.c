@@ -5,15 +5,18 @@
 
 #include "library.h"
 
-static void read_share(const void *a, int64_t first, int64_t last) { chosen->read_streams(a, first, last); }
+#define OF_READING(a) for_features(((const struct reading *)(a))->features)
+#define OF_WRITING(a) for_features(((const struct writing *)(a))->features)
+
+static void read_share(const void *a, int64_t first, int64_t last) { OF_READING(a)->read_streams(a, first, last); }
 static void gradient_share(const void *given, int64_t first, int64_t last) { /* groups of LANES tokens */
     const struct reading *a = given;
-    const int64_t lanes = chosen->chunk / 2, end = last * lanes;
-    chosen->read_streams_gradient(a, first * lanes, end < a->tokens ? end : a->tokens);
+    const int64_t lanes = OF_READING(a)->chunk / 2, end = last * lanes;
+    OF_READING(a)->read_streams_gradient(a, first * lanes, end < a->tokens ? end : a->tokens);
 }
-static void columns_share(const void *a, int64_t first, int64_t last) { chosen->read_streams_columns(a, first, last); }
-static void write_share(const void *a, int64_t first, int64_t last) { chosen->write_streams(a, first, last); }
-static void write_gradient_share(const void *a, int64_t first, int64_t last) { chosen->write_streams_gradient(a, first, last); }
+static void columns_share(const void *a, int64_t first, int64_t last) { OF_READING(a)->read_streams_columns(a, first, last); }
+static void write_share(const void *a, int64_t first, int64_t last) { OF_WRITING(a)->write_streams(a, first, last); }
+static void write_gradient_share(const void *a, int64_t first, int64_t last) { OF_WRITING(a)->write_streams_gradient(a, first, last); }
 
 static float *zeros(int64_t count) {
     float *found = calloc(count + 1, sizeof *found);
@@ -43,6 +46,7 @@ static void fold(struct reading *a) {
         a->folded = (float *)a->weight;
         return;
     }
+    if (!a->weight) return;
     a->folded = zeros(p * row);
     for (int64_t o = 0; o < p; o++) {
         double mean = 0;
@@ -70,7 +74,7 @@ EXPORT void rskip_read_streams(const struct reading *given, int64_t count, int64
 
 /* The gradients of the weight, and of the rows' norm, from that of the folded weight, of which a chunk of columns follows the other. */
 static void unfold(const struct reading *a) {
-    const int64_t p = a->outputs, row = row_length(a), chunk = chosen->chunk, values = values_per_token(a);
+    const int64_t p = a->outputs, row = row_length(a), chunk = OF_READING(a)->chunk, values = values_per_token(a);
     float *of_folded = a->form == MANIFOLD ? a->of_weight : a->packed;
     for (int64_t c = 0; c < row; c += chunk)
         for (int64_t o = 0; o < p; o++) memcpy(of_folded + o * row + c, a->of_packed + c * p + o * chunk, chunk * sizeof(float));
@@ -109,16 +113,16 @@ static void sum_tokens(const struct reading *a) {
         else if (o < q + n) a->of_residual[j * a->residual_row + o - q] = (float)total[i];
         else a->of_beta[j] = (float)total[i];
     }
-    a->of_scale[0] = (float)total[values];
-    if (a->form != MANIFOLD) a->of_scale2[0] = (float)total[values + 1];
-    else
+    if (a->weight) a->of_scale[0] = (float)total[values];
+    if (a->of_scale2) a->of_scale2[0] = (float)total[values + 1];
+    if (a->form == MANIFOLD)
         for (int64_t i = 1; i < 3 && p > i * n; i++) a->of_scale[i] = (float)total[values + i];
     free(total);
 }
 
 EXPORT void rskip_read_streams_gradient(const struct reading *given, int64_t count, int64_t threads) {
     struct reading copied = *given, *a = &copied;
-    const int64_t p = a->outputs, row = row_length(a), chunk = chosen->chunk, values = values_per_token(a);
+    const int64_t p = a->outputs, row = a->weight ? row_length(a) : 0, chunk = OF_READING(a)->chunk, values = values_per_token(a);
     fold(a);
     a->packed = room(p * row);
     for (int64_t c = 0; c < row; c += chunk)
@@ -136,7 +140,7 @@ EXPORT void rskip_read_streams_gradient(const struct reading *given, int64_t cou
         for (int64_t c = 0; c < 2 * inputs; c++) a->of_norm[c] += a->of_norm[group * 2 * inputs + c];
     if (a->norm) memcpy(a->of_gain, a->of_norm, inputs * sizeof(float));
     if (a->of_shift) memcpy(a->of_shift, a->of_norm + inputs, inputs * sizeof(float));
-    unfold(a);
+    if (a->weight) unfold(a);
     sum_tokens(a);
     free(a->packed), free(a->of_packed), free(a->deltas), free(a->of_values), free(a->of_scales), free(a->of_norm);
     release(a);
@@ -146,4 +150,3 @@ EXPORT void rskip_write_streams(const struct writing *a, int64_t count, int64_t 
 EXPORT void rskip_write_streams_gradient(const struct writing *a, int64_t count, int64_t threads) {
     in_threads(write_gradient_share, a, count, threads);
 }
-EXPORT int64_t rskip_chunk(void) { return chosen->chunk; }

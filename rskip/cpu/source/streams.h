@@ -200,8 +200,9 @@ INLINE void tanh_weights(const struct reading *a, int64_t first, int64_t count, 
             const float start = o < q       ? a->alpha[j * a->alpha_row + o]
                                 : o < q + n ? a->residual[j * a->residual_row + o - q]
                                             : a->beta[j];
-            const vector t = hyperbolic_tangent(gathered(a->values + first * n * p, n * p, j * p + o, count));
-            scattered(a->mix + first * a->width, a->width, place_of(a, j, o, n, q), count, (o < p - 1 ? a->scale : a->scale2)[0] * t + start);
+            vector found = all(start);
+            if (a->weight) found += (o < p - 1 ? a->scale : a->scale2)[0] * hyperbolic_tangent(gathered(a->values + first * n * p, n * p, j * p + o, count));
+            scattered(a->mix + first * a->width, a->width, place_of(a, j, o, n, q), count, found);
         }
 }
 
@@ -236,7 +237,7 @@ INLINE void read_blocks(const struct reading *a, int64_t first, int64_t last, co
     vector *lines = vectors(a, 0);
     for (int64_t token = first; token < last; token += LANES) {
         const int64_t count = last - token < LANES ? last - token : LANES;
-        row_values(a, token * per_token, (token + count) * per_token);
+        if (a->weight) row_values(a, token * per_token, (token + count) * per_token);
         if (a->form == MANIFOLD) manifold_weights(a, token, count, lines, n);
         else tanh_weights(a, token, count, n, q);
         for (int64_t t = token; t < token + count; t++) {
@@ -369,9 +370,10 @@ INLINE void tanh_gradient(const struct reading *a, int64_t first, int64_t count,
     for (int j = 0; j < n; j++)
         for (int64_t o = 0; o < p; o++) {
             const vector g = gathered(of_mix, a->width, place_of(a, j, o, n, q), count);
+            scattered(a->deltas + first * values, values, j * p + o, count, g);
+            if (!a->weight) continue;
             const vector t = hyperbolic_tangent(gathered(a->values + first * values, values, j * p + o, count));
             of_scale[o == p - 1] += g * t;
-            scattered(a->deltas + first * values, values, j * p + o, count, g);
             scattered(a->of_values + first * values, values, j * p + o, count, (o < p - 1 ? a->scale : a->scale2)[0] * g * (1.0f - t * t));
         }
     for (int i = 0; i < 3; i++) scattered(a->of_scales + first * 3, 3, i, count, of_scale[i]);
@@ -422,7 +424,7 @@ INLINE void read_gradient_blocks(const struct reading *a, int64_t first, int64_t
         for (int64_t t = 0; t < count; t++) input_gradient(a, token + t, of_s, of_mix + t * a->width, of_norm, n, q);
         if (a->form == MANIFOLD) manifold_gradient(a, token, count, of_mix, lines, n);
         else tanh_gradient(a, token, count, of_mix, n, q);
-        for (int64_t s = 0; s < n; s++)
+        for (int64_t s = 0; a->weight && s < n; s++)
             for (int64_t t = 0; t < count; t += 4) {
                 if (count - t >= 4) add_gradients(a, token + t, s, 4, n);
                 else
