@@ -4,8 +4,9 @@
     PYTHONPATH=.:FOLDER python benchmarks/streams_side_by_side.py [--features 128 512] [--rounds 9]
 
 One sublayer is a connection with 4 streams around an RMSNorm and tanh; the stack has 4 layers of attention and FFN in
-a Transformer's shape. Forward and backward passes of all implementations alternate, in float32 on one thread, without
-torch.compile. It prints the medians, operator calls of the sublayer (views are not counted), and what a forward pass of
+a Transformer's shape. Forward and backward passes of all implementations alternate, in float32 on one thread, and with
+the first number of features also those of sublayers that torch.compile compiled, where PyTorch computes rskip's. It
+prints the medians, operator calls of the sublayer (views are not counted), and what a forward pass of
 the sublayer keeps for the backward pass, in values per token and feature. It appends one JSON line to
 study/results/benchmarks/streams_side_by_side.jsonl, whose last line docs/costs.md shows. x-transformers is not among
 them: R of its hyper-connections (2.31) is Sinkhorn's result for matrices with one row, which is constant.
@@ -37,13 +38,16 @@ SENTENCES = {128: 12, 512: 16}
 IMPLEMENTATIONS = (
     "rskip prenorm+rms", "rskip mhc+rms", "rskip mhc+rms in PyTorch", "transformers DeepSeek-V4",
     "hyper-connections mHC", "rskip mhc+rms:residual=identity", "transformers Hy4", "rskip hyper+rms",
-    "hyper-connections HC",
+    "hyper-connections HC", "rskip gated_residual", "transformers Qwen4-Exp",
 )  # fmt: skip
 
 Branch = Callable[[Tensor], Tensor]
 
 
 def _transformers(connection: Any, branch: Branch, h: Tensor) -> Any:
+    if isinstance(connection, _Flat):
+        given, _, gates = connection(h)
+        return torch.addcmul(h, gates.unsqueeze(-1), branch(given).unsqueeze(-2))
     post, *comb, given = connection(h)
     return post.unsqueeze(-1) * branch(given).unsqueeze(-2) + (comb[0].mT @ h if comb else h)
 
@@ -51,6 +55,17 @@ def _transformers(connection: Any, branch: Branch, h: Tensor) -> Any:
 def _hyper_connections(connection: Any, branch: Branch, h: Tensor) -> Any:
     given, add = connection(h)
     return add(branch(given))
+
+
+class _Flat(nn.Module):
+    """Qwen4-Exp's module, which takes streams as one row."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, h: Tensor) -> Any:
+        return self.module(h.flatten(-2))
 
 
 class Stack(nn.Module):
@@ -68,6 +83,11 @@ class Stack(nn.Module):
             connections = [each for layer in residuals for each in (layer.attention, layer.ffn)]
             self.enter, self.leave = residuals.enter, residuals.leave
             self.join = lambda residual, branch, h: residual(h, branch)
+        elif variant == "Qwen4-Exp":
+            code = import_module("transformers.models.qwen4_exp.modeling_qwen4_exp")
+            config = SimpleNamespace(hc_count=STREAMS, hidden_size=features, hc_lowrank=32, rms_norm_eps=1e-6)
+            connections = [_Flat(code.Qwen4ExpTextGatedResidual(config, each < count)) for each in range(count + 1)]
+            self.leave, self.join = connections.pop(), _transformers
         elif library == "transformers":
             model, prefix = ("deepseek_v4", "DeepseekV4") if variant == "DeepSeek-V4" else ("hy_v4", "HYV4")
             sizes = {"hc_mult": STREAMS, "hc_sinkhorn_iters": 20, "hidden_size": features, "rms_norm_eps": 1e-6}
@@ -80,8 +100,9 @@ class Stack(nn.Module):
             code = import_module(f"hyper_connections.{'mHCv2' if variant == 'mHC' else 'hyper_connections'}")
             build, self.enter, self.leave = code.get_init_and_expand_reduce_stream_functions(STREAMS, dim=features)
             connections, self.join = [build(layer_index=index) for index in range(count)], _hyper_connections
-        self.connections = nn.ModuleList(connections)  # rskip's have the norm of the branch's input
-        self.norms = nn.ModuleList(nn.Identity() if library == "rskip" else nn.RMSNorm(features) for _ in range(count))
+        self.connections = nn.ModuleList(connections)
+        has_norm = library == "rskip" or variant == "Qwen4-Exp"  # of the branch's input
+        self.norms = nn.ModuleList(nn.Identity() if has_norm else nn.RMSNorm(features) for _ in range(count))
         self.attention = nn.ModuleList(nn.MultiheadAttention(features, 4, batch_first=True) for _ in range(LAYERS))
         maps = nn.Linear(features, 4 * features), nn.GELU(), nn.Linear(4 * features, features)
         self.ffn = nn.ModuleList(nn.Sequential(*copy.deepcopy(maps)) for _ in range(LAYERS))
@@ -105,7 +126,7 @@ class _Calls(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def measure(features: int, rounds: int) -> list[dict[str, Any]]:
+def measure(features: int, rounds: int, compiled: bool) -> list[dict[str, Any]]:
     """Medians of alternating passes, and counts, of each implementation."""
     x, steps, rows = torch.randn(SENTENCES[features], LENGTH, features), [], []
     for name in IMPLEMENTATIONS:
@@ -121,6 +142,9 @@ def measure(features: int, rounds: int) -> list[dict[str, Any]]:
             return stack.block(1, torch.tanh, h)
 
         steps += [partial(run, sublayer), partial(run, partial(stack, x))]
+        if compiled:
+            block = torch.compile(stack.block)
+            steps.append(partial(run, partial(block, 1, torch.tanh, h), False))
         stream_kernels._off = not stack.kernels
         kept = kept_bytes(stack, sublayer) / (4 * x.numel())
         run(sublayer)
@@ -130,7 +154,8 @@ def measure(features: int, rounds: int) -> list[dict[str, Any]]:
     times = [[seconds(step) for step in steps] for _ in range(1 + rounds)][1:]
     medians = [round(1000 * statistics.median(each), 1) for each in zip(*times, strict=True)]
     for number, row in enumerate(rows):
-        row |= {"sublayer_ms": medians[2 * number], "stack_ms": medians[2 * number + 1]}
+        names = ["sublayer_ms", "stack_ms", "compiled_ms"][: 2 + compiled]
+        row |= dict(zip(names, medians[len(names) * number :], strict=False))
         print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
     return rows
 
@@ -141,7 +166,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="number of timed passes of each (default: 9)")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows = [row for features in args.features for row in measure(features, args.rounds)]
+    rows = [row for features in args.features for row in measure(features, args.rounds, features == args.features[0])]
     versions = {name: metadata.version(name) for name in ("transformers", "hyper-connections")}
     values = {"rounds": args.rounds, "load": round(os.getloadavg()[0], 1), "libraries": versions, "rows": rows}
     append_record(args.output, "streams_side_by_side", values)

@@ -20,6 +20,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
     kept: float
     sublayer_ms: float
     stack_ms: float
+    compiled_ms: float | None = None  # of the sublayer
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +37,10 @@ def side_by_side(root: Path) -> str:
     sizes = list(dict.fromkeys(row.features for row in line.rows))
     of = {(row.name, row.features): row for row in line.rows}
     headings = ["connection", "calls", "values kept"]
+    compiled = [size for size in sizes if of[line.rows[0].name, size].compiled_ms is not None]
     for size in sizes:
-        headings += [f"{size}: {each}" for each in ("sublayer ms", "4 layers ms", "4 layers ×")]
+        after = ["compiled ms"] if size in compiled else []
+        headings += [f"{size}: {each}" for each in ("sublayer ms", *after, "4 layers ms", "4 layers ×")]
     names = list(dict.fromkeys(row.name for row in line.rows))
     rows = []
     for name in names:
@@ -47,7 +50,8 @@ def side_by_side(root: Path) -> str:
         row = [shown, str(of[name, sizes[0]].calls), f"{of[name, sizes[0]].kept:.1f}"]
         for size in sizes:
             own, base = of[name, size], of[names[0], size]
-            row += [f"{own.sublayer_ms:.1f}", f"{own.stack_ms:.0f}", f"{own.stack_ms / base.stack_ms:.2f}"]
+            after = [f"{own.compiled_ms:.1f}"] if size in compiled else []
+            row += [f"{own.sublayer_ms:.1f}", *after, f"{own.stack_ms:.0f}", f"{own.stack_ms / base.stack_ms:.2f}"]
         rows.append(row)
     libraries = " and ".join(f"{name} {version}" for name, version in line.libraries.items())
     note = (

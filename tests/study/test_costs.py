@@ -125,9 +125,11 @@ def test_streams_are_shown_beside_those_of_other_libraries(tmp_path: Path) -> No
         for number, name in enumerate(names, start=2)
         for size in (1, 5)
     ]
+    for row in rows[::2]:
+        row["compiled_ms"] = 0.5
     line = {"date": "2026-02-03T04:05:06+00:00", "rounds": 7, "load": 2.2, "libraries": {"a": "1", "b": "2"}}
     file.parent.mkdir(parents=True)
     file.write_text('{"rows": []}\n' + json.dumps({**line, "rows": rows, "other": 1}) + "\n")
     shown = streams.side_by_side(tmp_path)
-    assert "| rskip `mhc+rms` in PyTorch | 10 | 3.0 | 1.3 | 3 | 1.50 | 1.3 | 15 | 1.50 |" in shown
+    assert "| rskip `mhc+rms` in PyTorch | 10 | 3.0 | 1.3 | 0.5 | 3 | 1.50 | 1.3 | 15 | 1.50 |" in shown
     assert "7 alternating passes with a 1 and b 2" in shown and "Measured 2026-02-03" in shown
