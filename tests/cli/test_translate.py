@@ -256,6 +256,11 @@ def test_a_name_of_the_zoo_is_its_model(translate, text, model, monkeypatch, tmp
     assert f"{none}: give {name}/checkpoint-1000, the newest" in translate(text, "--model", name)[2]
 
 
+def test_several_models_are_an_ensemble(translate, text, model):
+    status, output, error = translate(text, "--model", f"{model}:{model}")
+    assert (status, output) == translate(text)[:2] and "the model is an ensemble of " in error
+
+
 def test_damaged_text_is_named_and_output_so_far_is_whole(translate, tmp_path):
     (tmp_path / "bad.en").write_bytes(b"A dog.\nA cat.\nA man.\nA \xff.\nA woman.\n")
     expected = "bad.en: line 4 is not valid UTF-8 (byte 0xff at position 3): convert the text to UTF-8 "

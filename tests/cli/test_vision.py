@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,13 @@ def test_a_probe_changes_nothing(data, trained, tmp_path, refused):
         assert torch.equal(tensors(tmp_path)[name], tensor), name
     refused("--probe-every is 0: expected 1 or more", "vision", "train", "--probe-every", "0", "--output", "out")
     refused("--probe-file needs --probe-every N", "vision", "train", "--probe-file", "a", "--output", "out")
+
+
+def test_a_stopped_training_is_a_line_and_the_signals_status(data, tmp_path, monkeypatch, capsys):
+    step = LOOP.TrainingRun.step
+    monkeypatch.setattr(LOOP.TrainingRun, "step", lambda self: (signal.raise_signal(signal.SIGTERM), step(self)))
+    assert main(["vision", "train", *SHORT, "--output", str(tmp_path)]) == 128 + signal.SIGTERM
+    assert "rskip vision train: stopped by SIGTERM after 1 iterations, saved in " in capsys.readouterr().err
 
 
 # mistakes

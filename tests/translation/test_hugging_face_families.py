@@ -15,7 +15,7 @@ import rskip
 from rskip.cli.main import main
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.text import Tokenizer
-from rskip.translation import Translation, Translator
+from rskip.translation import Translation, Translator, Workers
 from rskip.translation.search import ModelSearcher, Segment
 from tests.checkpoint.hugging_face.conftest import write_marian
 from tests.checkpoint.hugging_face.families import FAMILIES, Family, write_nllb
@@ -51,6 +51,13 @@ def assert_close(ours: list[Translation], theirs: list[Translation], *, toleranc
         assert [each.text for each in one.hypotheses] == [each.text for each in other.hypotheses]
         scores = [each.score for each in other.hypotheses]
         assert [each.score for each in one.hypotheses] == pytest.approx(scores, abs=tolerance)
+
+
+def test_a_worker_opens_the_folder(folders: Folders) -> None:
+    translator = Translator.from_pretrained(folders("marian"))
+    with Workers(translator.model, 1) as workers:
+        found = translator.translate(LINES, searcher=workers, **SEARCH)
+    assert_close(found, translator.in_torch().translate(LINES, **SEARCH), tolerance=1e-5)
 
 
 @pytest.mark.parametrize("name", FOLDERS)
