@@ -61,8 +61,9 @@ class FairseqTraining:
         if self.done:
             return
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        if self._profiled:
-            initialise(self.run, self._first_weights)
+        if self._profiled and not starting_checkpoint(self.run).exists():
+            print("profiling pass", flush=True)
+            run_logged(self._initialise_command, log=self.run.folder.path / "initialise.log", lock=self.run.lock)
         precision = self.run.begin_session(stage=self.stage, asked=self.precision)
         self.run.train(
             self.command(precision),
@@ -100,17 +101,17 @@ class FairseqTraining:
 
     def commands(self, precision: str) -> list[list[str]]:
         """The commands: `rskip initialise` if the training begins with the profiling pass, then `command`."""
-        initialising = [initialise_command(self.run, self._first_weights)] if self._profiled else []
-        return [*initialising, self.command(precision)]
+        return [*([self._initialise_command] if self._profiled else []), self.command(precision)]
 
     @property
     def _profiled(self) -> bool:
         return self.start is None and needs_profile(self.flags)
 
     @property
-    def _first_weights(self) -> list[str]:
-        """The arguments that determine the initial weights and the first batch."""
-        return [*self.data, "--seed", str(self.run.seed), *self._recipe_flags("float32")]
+    def _initialise_command(self) -> list[str]:
+        """`rskip initialise`, with fairseq-train's arguments that determine the initial weights and the first batch."""
+        output, seed = str(starting_checkpoint(self.run)), str(self.run.seed)
+        return ["rskip", "initialise", "--output", output, *self.data, "--seed", seed, *self._recipe_flags("float32")]
 
     def _recipe_flags(self, precision: str) -> list[str]:
         flags = dict(self.flags)
@@ -122,18 +123,6 @@ class FairseqTraining:
 def needs_profile(flags: Mapping[str, Flag]) -> bool:
     """Whether a training with these flags begins with the pass, and not from a given model."""
     return flags.get("finetune-from-model") is None and bool(_profiled_stacks(flags))
-
-
-def initialise(run: Run[Any], words: Sequence[str]) -> None:
-    """Makes the checkpoint if it is missing."""
-    if not starting_checkpoint(run).exists():
-        print("profiling pass", flush=True)
-        run_logged(initialise_command(run, words), log=run.folder.path / "initialise.log", lock=run.lock)
-
-
-def initialise_command(run: Run[Any], words: Sequence[str]) -> list[str]:
-    """The command `rskip initialise` with the arguments of fairseq-train."""
-    return ["rskip", "initialise", "--output", str(starting_checkpoint(run)), *words]
 
 
 def starting_checkpoint(run: Run[Any]) -> Path:
