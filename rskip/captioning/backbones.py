@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from rskip.captioning.features import Description, Features
 from rskip.captioning.options import FeatureSettings
 from rskip.extras import extra
 from rskip.files.checksum import sha256_file
+from rskip.files.images import read_image
 from rskip.files.torch_file import read_torch_file
 from rskip.machine.device import usable_device
 from rskip.settings.check import convert
@@ -51,9 +54,26 @@ class Backbone(ABC):
         self.network = network.eval().requires_grad_(False).to(device)
         self.device = device
 
-    def features(self, images: Sequence[Any]) -> list[Features]:
-        """Computes the features of PIL images in RGB, in the same order."""
-        return self.compute([self.prepare(image) for image in images])
+    def features(self, images: Sequence[Any]) -> list[Features | Exception]:
+        """The features of each image (a path, an open file or a PIL image), or why it can't be read."""
+        return next(self.read_ahead([images]))
+
+    def read_ahead(self, batches: Iterable[Sequence[Any]]) -> Iterator[list[Features | Exception]]:
+        """The `features` of each batch. Two threads read the next batch while one is computed."""
+
+        def read(image: Any) -> Any:
+            try:
+                return self.prepare(read_image(image))
+            except (ValueError, OSError) as error:
+                return error
+
+        with ThreadPoolExecutor(2) as readers:
+            following: list[Future[Any]] = []
+            for batch in chain(batches, [()]):
+                under_way, following = following, [readers.submit(read, image) for image in batch]
+                if prepared := [each.result() for each in under_way]:
+                    computed = iter(self.compute([each for each in prepared if not isinstance(each, Exception)]))
+                    yield [each if isinstance(each, Exception) else next(computed) for each in prepared]
 
     @abstractmethod
     def prepare(self, image: Any) -> Any:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from rskip.captioning.model_file import load_captioning_model, load_words, read_
 from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
 from rskip.checkpoint.config_file import WEIGHTS, checkpoint_sha256
 from rskip.cpu import CpuTransformer, for_inference
-from rskip.files.images import read_image
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.device import usable_device
 from rskip.machine.torch_errors import memory_as_mistake
@@ -209,26 +207,14 @@ class Captioner:
         return found
 
     def read(self, images: Sequence[Any]) -> list[Features | UnreadableImage]:
-        """The features of each image, or its error. Two threads decode images while one batch is computed."""
+        """The features of each image, or its error."""
         unread = [each for each in images if not isinstance(each, Features)]
-        if not unread:
-            return list(images)
-        backbone = self.backbone
-
-        def prepare(image: Any) -> Any:
-            try:
-                return backbone.prepare(read_image(image))
-            except (ValueError, OSError) as error:
-                return error
-
-        with ThreadPoolExecutor(2) as readers:
-            prepared = list(readers.map(prepare, unread))
-        computed = iter(backbone.compute([each for each in prepared if not isinstance(each, Exception)]))
-        made: Iterator[Features | UnreadableImage] = (
-            UnreadableImage(number, str(each)) if isinstance(each, Exception) else next(computed)
-            for number, each in enumerate(prepared, start=1)
-        )
-        return [each if isinstance(each, Features) else next(made) for each in images]
+        found = iter(self.backbone.features(unread) if unread else ())
+        made = [each if isinstance(each, Features) else next(found) for each in images]
+        return [
+            UnreadableImage(number, str(each)) if isinstance(each, Exception) else each
+            for number, each in enumerate(made, start=1)
+        ]
 
     def search(self, features: Sequence[Features], options: SearchOptions) -> list[Caption]:
         """Captions one batch.

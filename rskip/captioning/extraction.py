@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rskip.captioning.backbones import Backbone
 from rskip.captioning.features import FeatureWriter
 from rskip.captioning.options import ImageBatchSettings
 from rskip.files.checksum import sha256_file
-from rskip.files.images import read_image
 from rskip.machine.progress import Progress
 
 
@@ -58,10 +55,13 @@ def extract_features(
                 raise ValueError(f"{path} has changed since {output} was made: choose another output")
         result.kept = len(images) - len(missing)
         started = time.perf_counter()
-        for batch in _read_ahead(missing, backbone, settings, result.failed):
-            features = backbone.compute([inputs for _, _, inputs in batch])
-            for (name, sha256, _), found in zip(batch, features, strict=True):
-                if problem := writer.add(name, sha256, found):
+        size = settings.batch_size
+        batches = [missing[start : start + size] for start in range(0, len(missing), size)]
+        computed = backbone.read_ahead([path for _, path in batch] for batch in batches)
+        for batch, features in zip(batches, computed, strict=True):
+            for (name, path), found in zip(batch, features, strict=True):
+                problem = str(found) if isinstance(found, Exception) else writer.add(name, sha256_file(path), found)
+                if problem:
                     result.failed[name] = problem
                 else:
                     result.done += 1
@@ -71,27 +71,3 @@ def extract_features(
             raise ValueError(f"none of {len(images):,} images can be read: {next(iter(result.failed.values()))}")
         writer.finish()
     return result
-
-
-def _read_ahead(
-    images: Sequence[tuple[str, Path]], backbone: Backbone, settings: ImageBatchSettings, failed: dict[str, str]
-) -> Iterator[list[tuple[str, str, Any]]]:
-    """Yields batches of images: name, checksum and prepared input of the backbone. Reads one batch ahead."""
-
-    def read(path: Path) -> tuple[str, Any]:
-        return sha256_file(path), backbone.prepare(read_image(path))
-
-    size = settings.batch_size
-    with ThreadPoolExecutor(2) as readers:
-        futures: list[tuple[str, Future[tuple[str, Any]]]] = []
-        for start in range(0, len(images) + size, size):
-            following = images[start : start + size]
-            before, futures = futures, [(name, readers.submit(read, path)) for name, path in following]
-            batch = []
-            for name, future in before:
-                try:
-                    batch.append((name, *future.result()))
-                except (ValueError, OSError) as error:
-                    failed[name] = str(error)
-            if before:
-                yield batch

@@ -80,11 +80,6 @@ class OwnCorpus(Corpus):
         return list(dict.fromkeys(["train", "valid", "test", *self.texts]))
 
     @property
-    def pairs(self) -> int:
-        """Number of pairs in all texts."""
-        return sum(text.pairs for texts in self.texts.values() for text in texts)
-
-    @property
     def description(self) -> dict[str, Any]:
         """What was read, for corpus.json."""
         return {

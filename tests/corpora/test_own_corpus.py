@@ -238,19 +238,12 @@ def test_words_and_case_are_chosen_and_kept_for_translation(prepare: Prepare, tm
     assert json.loads(made["corpus.json"])["options"]["tokeniser"] == "moses"
 
 
-def test_changed_files_are_refused_then_forced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["prepare", *write_sides(tmp_path / "train", PAIRS), "--output", str(tmp_path / "own")]
-    assert main(arguments) == main(arguments) == 0
-    assert "own is up to date (nothing to do): pairs: train 46, valid 2, test 2" in capsys.readouterr().out
-    write_sides(tmp_path / "train", PAIRS[:-1])
-    assert main(arguments) == 2
-    assert "own was prepared from other files, or other versions of them; use --force" in capsys.readouterr().err
-    assert main([*arguments, "--force"]) == 0
-    assert json.loads((tmp_path / "own/corpus.json").read_bytes())["sentences"]["train"] == 45
+def test_other_columns_of_the_same_table_are_another_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = ["prepare", "--table", str(tmp_path / "table.tsv"), "--languages", "en", "de"]
     table += ["--output", str(tmp_path / "table"), "--columns"]
     (tmp_path / "table.tsv").write_text("".join(f"{source}\t{target}\t{target} so\n" for source, target in PAIRS))
-    assert (main([*table, "1", "2"]), main([*table, "1", "3"])) == (0, 2)
+    assert [main([*table, "1", second]) for second in ("2", "2", "3")] == [0, 0, 2]
+    assert "table was prepared from other files, or other versions of them; use --force" in capsys.readouterr().err
 
 
 def test_a_header_and_quotes_in_a_table_are_told(

@@ -53,16 +53,6 @@ def test_what_a_prepared_folder_holds(make_corpus: Any, mirror: Path, output: Pa
     assert sorted(record["files"]) == sorted(set(FILES) - {"corpus.json"})
 
 
-def test_with_byte_fallback_no_character_is_unknown(make_corpus: Any, mirror: Path, output: Path) -> None:
-    options = PrepareOptions(subwords="sentencepiece-bytes", size=320)
-    assert prepare(make_corpus(), output, mirror=str(mirror), options=options)
-    pipeline, dictionary = TextPipeline.load(output / "text"), Dictionary.load(output / "dict.de.txt")
-    tokens = pipeline.encode_target("Ein Hund läuft 漢字 für 5 €.")
-    assert "<0xE2> <0x82> <0xAC>" in tokens
-    assert dictionary.unk_index not in dictionary.encode_line(tokens)
-    assert pipeline.decode(tokens) == "Ein Hund läuft 漢字 für 5 €."
-
-
 def test_second_call_does_nothing(make_corpus: Any, mirror: Path, output: Path) -> None:
     corpus = make_corpus()
     assert prepare(corpus, output, mirror=str(mirror))
