@@ -134,35 +134,17 @@ def _meteor(references: _Captions, candidates: _Captions) -> dict[str, float]:
     """METEOR 1.5 with coco-caption's options: requests one line of statistics per image, then their score."""
     jar = _package() / "meteor/meteor-1.5.jar"
     command = [*_java("-Xmx2G", "-jar"), str(jar), "-", "-", "-stdio", "-l", "en", "-norm"]
-    pipe = subprocess.PIPE
-    with (
-        tempfile.TemporaryFile() as errors,
-        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, encoding="utf-8") as java,
-    ):
-        questions, told = java.stdin, java.stdout
-        assert questions and told
 
-        def ask(question: str) -> str:
-            with contextlib.suppress(BrokenPipeError):
-                questions.write(question + "\n")
-                questions.flush()
-            return told.readline().strip()
+    def answers(lines: Sequence[str]) -> list[str]:
+        done = subprocess.run(command, input="".join(f"{line}\n" for line in lines).encode(), capture_output=True)
+        found = done.stdout.decode("utf-8").splitlines()
+        if done.returncode or len(found) < len(lines):
+            raise Unavailable(f"failed: {_last_line(done.stderr)}")
+        return found
 
-        try:
-            statistics = [
-                ask(" ||| ".join(["SCORE", *references[name], candidates[name][0].replace("|||", "")]))
-                for name in candidates
-            ]
-            answers = [ask(" ||| ".join(["EVAL", *statistics]))]  # one score per image, then the total
-            answers += [told.readline().strip() for _ in statistics]
-            return {"meteor": float(answers[-1])}
-        except ValueError:
-            java.kill()
-            errors.seek(0)
-            raise Unavailable(f"failed: {_last_line(errors.read())}") from None
-        finally:
-            with contextlib.suppress(BrokenPipeError):
-                questions.close()
+    asked = [" ||| ".join([*references[name], candidates[name][0].replace("|||", "")]) for name in candidates]
+    statistics = answers([f"SCORE ||| {line}" for line in asked])
+    return {"meteor": float(answers([" ||| ".join(["EVAL", *statistics])])[-1])}  # after the score of each image
 
 
 def _spice(references: _Captions, candidates: _Captions) -> dict[str, float]:
