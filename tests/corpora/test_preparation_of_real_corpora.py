@@ -111,8 +111,9 @@ def test_files_of_the_upstream_structure(corpus: PublishedCorpus, tmp_path: Path
     assert record["sentences"] == pairs and set(record["inputs"]) == {path.name for path in mirror.iterdir()}
     statistics = inspect_data(folder).statistics
     assert {split: found["sentences"] for split, found in statistics["splits"].items()} == pairs
-    for language in (corpus.source, corpus.target):
-        expected = [line for text in corpus.splits["test"] for line in sentences(text, language)]
-        if not corpus.defaults.tokenised:
-            assert (folder / f"reference/test.{language}").read_text(encoding="utf-8").splitlines() == expected
+    for split, texts in corpus.splits.items():
+        if split != "train" and not corpus.defaults.tokenised:
+            numbered = [(text, *each) for text in texts for each in enumerate(sentences(text, "en"), start=1)]
+            lines = [line for text, number, line in numbered if text.takes(number)]
+            assert (folder / f"reference/{split}.en").read_text(encoding="utf-8").splitlines() == lines
     assert not list(tmp_path.glob("*.partial"))

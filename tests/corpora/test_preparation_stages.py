@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import json
 from pathlib import Path
@@ -193,27 +192,6 @@ def test_a_sample_is_every_kth_pair_that_stays(corpus: Any, mirror: Path, output
     write(mirror, "train", [TRAIN[0], TRAIN[6]])
     alone = made(make_corpus(counts={**COUNTS, "train": 2}), mirror, output.with_name("alone"))
     assert (output / "text/codes.bpe").read_bytes() == (alone / "text/codes.bpe").read_bytes()
-
-
-def test_further_tests_and_chosen_pairs(corpus: Any, mirror: Path, output: Path) -> None:
-    (train,) = corpus.splits["train"]
-    splits = {
-        "train": (dataclasses.replace(train, except_every=5),),
-        "valid": (dataclasses.replace(train, every=5),),
-        "test": corpus.splits["test"],
-        "test1": corpus.splits["valid"],
-    }
-    chosen = dataclasses.replace(corpus, splits=splits)
-    made(chosen, mirror, output, clean=False)
-    assert lines(output / "reference/valid.de") == ["Sie sehen ihn.", TRAIN[9][1]]
-    assert len(tokens(output / "train.en")) == 9
-    assert (output / "test1.en-de.en.idx").exists() and (output / "reference/test1.en").exists()
-    assert json.loads((output / "corpus.json").read_text())["sentences"] == {
-        "train": 9,
-        "valid": 2,
-        "test": 2,
-        "test1": 2,
-    }
 
 
 TOKENISED = [("It &apos;s Kim Il-Sung .", "Đó là &quot; Kim &quot; ."), ("R &amp; D , yes .", "R &amp; D , vâng .")]
