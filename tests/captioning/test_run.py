@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from rskip.captioning.backbones import Backbone
 from rskip.captioning.captions import DICTIONARY, read_split
 from rskip.captioning.config import CaptioningConfig
 from rskip.captioning.features import Features, FeatureStore, open_features
@@ -57,6 +58,7 @@ class Drawn:
     """A backbone whose features are an image's number. It fails if the file is not an image."""
 
     description = {"backbone": "drawn", "dim": 4, "dtype": "float32", "weights": "0" * 64}
+    read_ahead = Backbone.read_ahead
 
     def prepare(self, image):
         return torch.from_numpy(np.array(image)).float().mean()
