@@ -1,10 +1,8 @@
-"""Reads folders of fairseq's binarised files, without fairseq and in bounded memory."""
+"""Reads and writes fairseq's binarised files, without fairseq and in bounded memory."""
 
 from __future__ import annotations
 
-import re
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 
 from rskip.extras import extra
@@ -17,100 +15,8 @@ with extra("translation", what="a corpus of text"):
 
 Integers = NDArray[np.int64]
 
-_SPLITS = ("train", "valid", "test")
-_BINARISED = re.compile(r"([^.]+)\.([^.]+?)-((?!None\.)[^.]+)\.(?:\2|\3)\.(?:idx|bin)")
 _HEADER = struct.Struct("<9sQBQ")  # magic number, version, code of the type, number of sentences
 _TYPES = ("<u1", "<i1", "<i2", "<i4", "<i8", "<f8", "<f8", "<u2", "<u4", "<u8")  # types for codes 1 to 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataFolder:
-    """A binarised corpus of one language pair.
-
-    :param languages: source and target.
-    :param dictionaries: the file of each language.
-    :param splits: the folders of each split's parts. Only train can have several parts, since fairseq reads only the
-        first part of other splits.
-    :param shards: number of folders `shard1`, `shard2`, ...
-    """
-
-    path: Path
-    languages: tuple[str, str]
-    dictionaries: dict[str, Path]
-    splits: dict[str, list[Path]]
-    shards: int
-
-
-def find_data(path: str | Path) -> DataFolder:
-    """Finds the data that `rskip prepare` or fairseq-preprocess wrote into a folder or its shards.
-
-    :raises FileNotFoundError: the folder or a dictionary is missing.
-    :raises ValueError: the folder holds something else, several language pairs, or inconsistent shards.
-    """
-    path = Path(path)
-    if not path.is_dir():
-        kind = "is a file" if path.exists() else "does not exist"
-        expected = "a folder from `rskip prepare` or fairseq-preprocess, or a translation model"
-        raise FileNotFoundError(f"{path} {kind}: expected {expected}")
-    shards = [folder for folder in path.iterdir() if folder.is_dir() and re.fullmatch(r"shard\d+", folder.name)]
-    folders = [path, *sorted(shards, key=lambda folder: int(folder.name.removeprefix("shard")))]
-    found = [(folder, match) for folder in folders for match in _matches(folder)]
-    pairs: dict[tuple[str, ...], str] = {}
-    splits: dict[str, list[Path]] = {}
-    for folder, match in found:
-        split, *languages = match.groups()
-        pairs.setdefault(tuple(languages), match[0])
-        parts = splits.setdefault(split, [])
-        if folder not in parts and (split == "train" or not parts):
-            parts.append(folder)
-    if not pairs:
-        raise ValueError(_why_nothing(path))
-    if len(pairs) > 1:
-        files = ", ".join(sorted(pairs.values()))
-        raise ValueError(f"{path} holds several language pairs ({files}): expected one; keep each in its own folder")
-    ((source, target),) = pairs
-    return DataFolder(
-        path=path,
-        languages=(source, target),
-        dictionaries={language: _dictionary(folders, language) for language in (source, target)},
-        splits={split: splits[split] for split in sorted(splits, key=_order)},
-        shards=len(shards),
-    )
-
-
-def _matches(folder: Path) -> list[re.Match[str]]:
-    names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    return [match for name in names if (match := _BINARISED.fullmatch(name))]
-
-
-def _order(split: str) -> tuple[int, int, str]:
-    """Sort key: train, valid, test, test1, test2, ..., then others by name."""
-    kind = split.rstrip("0123456789")
-    number = split.removeprefix(kind)
-    return (_SPLITS.index(kind) if kind in _SPLITS else len(_SPLITS), int(number or 0), split)
-
-
-def _dictionary(folders: list[Path], language: str) -> Path:
-    """A language's dictionary. All folders that have one must have the same."""
-    name = f"dict.{language}.txt"
-    paths = [folder / name for folder in folders if (folder / name).is_file()]
-    if not paths:
-        raise FileNotFoundError(f"{folders[0] / name} is missing: fairseq-preprocess writes it next to the data")
-    for other in paths[1:]:
-        if other.read_bytes() != paths[0].read_bytes():
-            raise ValueError(f"{other} differs from {paths[0]}: expected the same dictionary in all shards")
-    return paths[0]
-
-
-def _why_nothing(path: Path) -> str:
-    """The error message for a folder without binarised data, which describes the folder's content."""
-    expected = "expected train.SOURCE-TARGET.LANGUAGE.idx and .bin, which `rskip prepare` or fairseq-preprocess writes"
-    if (path / "train.idx").is_file() or any(path.glob("*.*-None.*.idx")):
-        return f"{path} holds one language without translations: {expected}"
-    for child in sorted(path.iterdir()):
-        if child.is_dir() and _matches(child):
-            return f"{path} holds no binarised data itself, but {child.name} in it does: give that folder"
-    return f"{path} holds no binarised data: {expected}"
 
 
 class MmapSentences:

@@ -9,8 +9,9 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from rskip.corpora.binarised import DataFolder, Integers, MmapSentences, find_data
+from rskip.corpora.binarised import Integers, MmapSentences
 from rskip.corpora.cleaning import read_report, report_table
+from rskip.corpora.prepared import PreparedPairs, find_pairs
 from rskip.corpora.record import CLEANING_FILE, read_corpus_record
 from rskip.extras import extra
 from rskip.files.plot import plot_file
@@ -51,7 +52,7 @@ class _Split:
     counts: the counts of each index on each side.
     """
 
-    def __init__(self, data: DataFolder, name: str, dictionaries: list[Dictionary]) -> None:
+    def __init__(self, data: PreparedPairs, name: str, dictionaries: list[Dictionary]) -> None:
         self._dictionaries = dictionaries
         self._parts: list[list[MmapSentences]] = []
         self.counts = [np.zeros(len(dictionary), dtype=np.int64) for dictionary in dictionaries]
@@ -112,7 +113,7 @@ def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, se
     :raises FileNotFoundError: the folder or a file in it is missing.
     :raises ValueError: the folder holds something else, or a file is damaged. The error names it and says what to do.
     """
-    data = find_data(folder)
+    data = find_pairs(folder)
     dictionaries = [Dictionary.load(data.dictionaries[language]) for language in data.languages]
     splits = {name: _Split(data, name, dictionaries) for name in data.splits}
     shown, split = next(iter(splits.items()))
@@ -143,7 +144,7 @@ def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, se
     return Inspection(statistics, frequencies)
 
 
-def _decoders(data: DataFolder) -> list[Callable[[str], str]]:
+def _decoders(data: PreparedPairs) -> list[Callable[[str], str]]:
     """Functions that detokenise each language: with the pipeline in text/, or unchanged without one."""
     if not (data.path / "text" / CONFIG_FILE).is_file():
         return [str, str]

@@ -79,7 +79,7 @@ def measure(data: PreparedPairs) -> CorpusSize:
     sides = []
     for language in (data.source, data.target):
         prefix = f"train.{data.source}-{data.target}.{language}"
-        sides.append(np.concatenate([MmapSentences(folder / prefix).sizes for folder in data.folders]))
+        sides.append(np.concatenate([MmapSentences(folder / prefix).sizes for folder in data.splits["train"]]))
     files = [data.path / f"dict.{language}.txt" for language in (data.source, data.target)]
     joined = files[0].read_bytes() == files[1].read_bytes()
     vocabulary = sum(len(Dictionary.load(file)) for file in files[: 1 if joined else 2])

@@ -54,10 +54,13 @@ def data_arguments(settings: TranslationSettings) -> list[str]:
     fairseq reads one shard per epoch. The languages are given because fairseq would not write guessed ones into its
     checkpoints.
     """
-    shards = settings.prepare.shards if settings.data is None else find_pairs(settings.data).shards
+    if settings.data is None:
+        folders = shard_folders(data_folder(settings), settings.prepare.shards)
+    else:
+        folders = find_pairs(settings.data).splits["train"]
     source, target = languages(settings)
     return [
-        ":".join(map(str, shard_folders(data_folder(settings), shards))),
+        ":".join(map(str, folders)),
         *("--source-lang", source, "--target-lang", target),
         *("--user-dir", settings.user_dir),
     ]

@@ -14,7 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 from rskip.checkpoint import build_transformer, read_checkpoint
 from rskip.checkpoint.translation import check_translates
 from rskip.connections import ConnectionSpec
-from rskip.corpora.binarised import DataFolder, MmapSentences, find_data
+from rskip.corpora.binarised import MmapSentences
+from rskip.corpora.prepared import PreparedPairs, find_pairs
 from rskip.settings.errors import SettingError, errors_about
 from rskip.tasks.subject import Batch, Conditions, Subject
 from rskip.text import Dictionary
@@ -101,18 +102,18 @@ def _losses(model: Transformer, source: Tensor, prefix: Tensor, target: Tensor) 
     return losses.sum(dim=1) / target.ne(PADDING).sum(dim=1)
 
 
-def _find_data(conditions: Conditions) -> DataFolder:
+def _find_data(conditions: Conditions) -> PreparedPairs:
     if conditions.data is None:
         advice = "give the folder that `rskip prepare` made, such as data-bin/multi30k-en-de"
         raise SettingError("data", "is missing", expected="sentence pairs for a translation model", advice=advice)
-    return find_data(conditions.data)
+    return find_pairs(conditions.data)
 
 
-def _dictionaries(data: DataFolder) -> list[Dictionary]:
+def _dictionaries(data: PreparedPairs) -> list[Dictionary]:
     return [Dictionary.load(data.dictionaries[language]) for language in data.languages]
 
 
-def _check_dictionaries(model: Transformer, folder: Path | None, data: DataFolder) -> None:
+def _check_dictionaries(model: Transformer, folder: Path | None, data: PreparedPairs) -> None:
     """Raises an error if sizes, or files next to the checkpoint, show that the data has other dictionaries."""
     sizes = (model.config.source_vocabulary, model.config.target_vocabulary)
     for dictionary, language, size in zip(_dictionaries(data), data.languages, sizes, strict=True):
@@ -122,7 +123,7 @@ def _check_dictionaries(model: Transformer, folder: Path | None, data: DataFolde
             raise SettingError("data", f"is {data.path}, whose {language} dictionary is not the model's", advice=advice)
 
 
-def _sentences(data: DataFolder, split: str, language: str) -> MmapSentences:
+def _sentences(data: PreparedPairs, split: str, language: str) -> MmapSentences:
     """One language's side of a split. Of a training set in shards, only the first shard."""
     if split not in data.splits:
         raise SettingError.of_value("split", split, f"one of {', '.join(data.splits)}, which {data.path} has")

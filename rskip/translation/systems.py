@@ -10,7 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from rskip.corpora.binarised import MmapSentences, find_data
+from rskip.corpora.binarised import MmapSentences
+from rskip.corpora.prepared import find_pairs
 from rskip.corpora.record import RECORD_FILE
 from rskip.text import TextPipeline
 from rskip.translation.compound_split import LANGUAGE
@@ -43,7 +44,7 @@ def has_only_tokens(data: Path) -> bool:
 
 def score_tokens(path: Path, *, data: Path, split: str) -> tuple[dict[str, Score], int]:
     """The tokenised BLEU of fairseq-generate's output for such a folder, and the number of sentences."""
-    found, words = find_data(data), read_generated(path).words()
+    found, words = find_pairs(data), read_generated(path).words()
     if words.references is None:
         raise ValueError(f"{path} has no T lines, the references: expected the output of fairseq-generate")
     if split not in found.splits:

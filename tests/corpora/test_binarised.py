@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from rskip.corpora.binarised import MmapSentences, MmapWriter, find_data
+from rskip.corpora.binarised import MmapSentences, MmapWriter
 from rskip.corpora.inspection import inspect_data
 from rskip.corpora.prepared import find_pairs
 from rskip.corpora.record import write_record
@@ -108,7 +108,7 @@ def test_order_of_splits_and_languages_with_hyphens(tmp_path: Path) -> None:
             mmap_files(tmp_path / f"{split}.pt-br-en.{language}", [[4, 2]])
     for language in ("pt-br", "en"):
         (tmp_path / f"dict.{language}.txt").write_text("a 1\n")
-    found = find_data(tmp_path)
+    found = find_pairs(tmp_path)
     assert found.languages == ("pt-br", "en")
     assert list(found.splits) == ["train", "valid", "test", "test1", "test2", "test10", "dev"]
 
@@ -159,8 +159,8 @@ def data(tmp_path: Path) -> Path:
 
 def test_a_prepared_folder_has_a_checksum_of_its_files(data: Path) -> None:
     found = find_pairs(data)
-    assert (found.corpus, found.source, found.target, found.splits) == ("mine-en-de", "en", "de", ("train",))
-    assert found.raw and found.folders == [data]
+    assert (found.corpus, found.source, found.target, found.splits) == ("mine-en-de", "en", "de", {"train": [data]})
+    assert found.raw
     (data / "dict.en.txt").write_text("b 1\n")
     (data / "corpus.json").unlink()
     write_record(data, RECORD)

@@ -44,8 +44,9 @@ def write_side(folder: Path, language: str, sizes: list[int], dictionary: str) -
 
 def data_in(folder: Path) -> PreparedPairs:
     return PreparedPairs(
-        path=folder, corpus="x", raw=True, source="en", target="de", splits=("train",), shards=1, sha256=""
-    )
+        path=folder, corpus="x", raw=True, source="en", target="de", dictionaries={}, splits={"train": [folder]},
+        shards=0, sha256="",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("german", "vocabulary", "joined"), [("a 3\nb 2\n", 6, True), ("a 3\n", 11, False)])
