@@ -166,6 +166,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="number of timed passes of each (default: 9)")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    torch._dynamo.config.recompile_limit = len(IMPLEMENTATIONS)  # all compile the same function
     rows = [row for features in args.features for row in measure(features, args.rounds, features == args.features[0])]
     versions = {name: metadata.version(name) for name in ("transformers", "hyper-connections")}
     values = {"rounds": args.rounds, "load": round(os.getloadavg()[0], 1), "libraries": versions, "rows": rows}
