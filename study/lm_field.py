@@ -277,7 +277,8 @@ class LanguageModelField:
 class HigherRates(LanguageModelField):
     """The comparison of the best connections at more rates and with new seeds.
 
-    All of its connections take at most SAME_TIME of the baseline's time per update, so equal updates are equal time.
+    Its connections took at most SAME_TIME of the baseline's time per update when they were chosen, so equal updates are
+    compared.
     """
 
     def table(self) -> Table:

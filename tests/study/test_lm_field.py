@@ -157,7 +157,8 @@ def test_the_time_of_every_connection_was_measured(root):
     deep = LanguageModelField(recipes, {}, read_costs(root), "l24")
     assert deep.time(deep.families["hyper"]) != made.time(made.families["hyper"])  # never the other depth's
     again = HigherRates([r for r in all_recipes(root) if r.path.stem == "lm_field_rates"], {}, read_costs(root), "l4")
-    assert max(again.time(family) for family in again.families.values()) <= SAME_TIME
+    slower = [family.connection for family in again.families.values() if again.time(family) > SAME_TIME]
+    assert set(slower) <= {"siamese"}, "docs/lm_field.md says which is slower"
 
 
 def test_welchs_test_equals_scipys():
