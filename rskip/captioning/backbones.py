@@ -115,18 +115,6 @@ class GridBackbone(Backbone):
         return [Features(np.ascontiguousarray(each), (rows, columns)) for each in values]
 
 
-class ChannelsFirst(nn.Module):
-    """A network whose output (B, rows, columns, C) becomes (B, C, rows, columns)."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, images: Tensor) -> Tensor:
-        grid: Tensor = self.network(images)
-        return grid.permute(0, 3, 1, 2)
-
-
 class RegionBackbone(Backbone):
     """The regions of a Faster R-CNN with the most probable objects: the features of its box head.
 
@@ -196,7 +184,7 @@ def load_backbone(
     network.reset_classifier(0, "")  # leaves the last grid
     preset = network.pretrained_cfg
     if str(getattr(network, "output_fmt", "")).endswith("NHWC"):
-        network = ChannelsFirst(network)
+        network.register_forward_hook(lambda _, __, grid: grid.permute(0, 3, 1, 2))
     size = settings.size or preset["input_size"][-1]
     try:
         with torch.inference_mode():

@@ -134,17 +134,10 @@ def _meteor(references: _Captions, candidates: _Captions) -> dict[str, float]:
     """METEOR 1.5 with coco-caption's options: requests one line of statistics per image, then their score."""
     jar = _package() / "meteor/meteor-1.5.jar"
     command = [*_java("-Xmx2G", "-jar"), str(jar), "-", "-", "-stdio", "-l", "en", "-norm"]
-
-    def answers(lines: Sequence[str]) -> list[str]:
-        done = subprocess.run(command, input="".join(f"{line}\n" for line in lines).encode(), capture_output=True)
-        found = done.stdout.decode("utf-8").splitlines()
-        if done.returncode or len(found) < len(lines):
-            raise Unavailable(f"failed: {_last_line(done.stderr)}")
-        return found
-
     asked = [" ||| ".join([*references[name], candidates[name][0].replace("|||", "")]) for name in candidates]
-    statistics = answers([f"SCORE ||| {line}" for line in asked])
-    return {"meteor": float(answers([" ||| ".join(["EVAL", *statistics])])[-1])}  # after the score of each image
+    statistics = _answers(command, [f"SCORE ||| {line}" for line in asked])
+    scores = _answers(command, [" ||| ".join(["EVAL", *statistics])])
+    return {"meteor": float(scores[-1])}  # after that of each image
 
 
 def _spice(references: _Captions, candidates: _Captions) -> dict[str, float]:
@@ -174,12 +167,17 @@ def _ptb_tokens(captions: Sequence[str]) -> list[list[str]]:
     jar = _package() / "tokenizer/stanford-corenlp-3.4.1.jar"
     options = ["-preserveLines", "-lowerCase", "-encoding", "utf-8"]
     command = [*_java("-cp"), str(jar), "edu.stanford.nlp.process.PTBTokenizer", *options]
-    lines = "".join(" ".join(caption.splitlines()) + "\n" for caption in captions)
-    done = subprocess.run(command, input=lines.encode(), capture_output=True)
-    found = done.stdout.decode("utf-8").split("\n")[:-1]
-    if done.returncode or len(found) != len(captions):
-        raise Unavailable(f"failed: {_last_line(done.stderr)}")
+    found = _answers(command, [" ".join(caption.splitlines()) for caption in captions])
     return [[word for word in line.split() if word not in PUNCTUATION] for line in found]
+
+
+def _answers(command: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """What a program prints for some lines: one line for each, or more."""
+    done = subprocess.run(command, input="".join(f"{line}\n" for line in lines).encode(), capture_output=True)
+    found = done.stdout.decode("utf-8").split("\n")[:-1]
+    if done.returncode or len(found) < len(lines):
+        raise Unavailable(f"failed: {_last_line(done.stderr)}")
+    return found
 
 
 def _package() -> Path:

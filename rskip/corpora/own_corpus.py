@@ -79,16 +79,6 @@ class OwnCorpus(Corpus):
         """train, valid, and the test sets in their order."""
         return list(dict.fromkeys(["train", "valid", "test", *self.texts]))
 
-    @property
-    def description(self) -> dict[str, Any]:
-        """What was read, for corpus.json."""
-        return {
-            "read": {
-                split: [{"name": text.name, "pairs": text.pairs, "words": list(text.words)} for text in texts]
-                for split, texts in self.texts.items()
-            }
-        }
-
 
 def read_own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, target: str) -> OwnCorpus:
     """Reads every text once, so that bad input is found before any work.

@@ -213,12 +213,18 @@ def _make(
         if setting.options.cleaning != CleaningOptions():
             write_json(folder / CLEANING_FILE, report)
         packages = [*setting.config.versions, *(["num2words"] if isinstance(corpus, NumbersCorpus) else ())]
-        read = {}
+        read: dict[str, Any] = {}
         if isinstance(corpus, OwnCorpus):
             references = folder / f"reference/valid.{corpus.target}"
-            read = {**corpus.description, "round_trip": _round_trip(pipeline, dictionary, references)}
             taken = sum(raw_blocks(raw, "train").values()) + sum(sentences[split] for split in corpus.split_off)
-            read["left_out"] = sum(text.pairs for text in corpus.texts["train"]) - taken
+            read = {
+                "read": {
+                    split: [{"name": text.name, "pairs": text.pairs, "words": list(text.words)} for text in texts]
+                    for split, texts in corpus.texts.items()
+                },
+                "round_trip": _round_trip(pipeline, dictionary, references),
+                "left_out": sum(text.pairs for text in corpus.texts["train"]) - taken,
+            }
         made = {
             **planned,
             "sentences": sentences,
