@@ -115,7 +115,7 @@ def test_untested_version_is_worth_knowing_and_not_wrong(installed):
 
 def test_missing_requirement_is_wrong(installed):
     installed(msgspec=None)
-    assert findings(doctor.check_packages).wrong == ['msgspec is missing: pip install "msgspec>=0.20"']
+    assert findings(doctor.check_packages).wrong == ['msgspec is missing: pip install "msgspec>=0.21"']
 
 
 def test_extras_are_shown_and_a_missing_one_is_not_wrong(installed, root):
