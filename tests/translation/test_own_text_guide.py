@@ -78,7 +78,6 @@ def write_texts(folder: Path) -> None:
 def test_the_guide_from_two_files_to_a_translator(
     root: Path,
     tmp_path: Path,
-    forked_preprocess: None,
     forked_logged: Callable[..., None],
     fairseq_program: Callable[..., object],
     monkeypatch: pytest.MonkeyPatch,

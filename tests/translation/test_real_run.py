@@ -73,7 +73,7 @@ def project(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 @pytest.mark.slow
 def test_killed_in_mid_training_and_repeated_it_ends_in_a_model_that_is_loaded(
-    project: Path, forked_preprocess: None, forked_logged: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    project: Path, forked_logged: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = load_recipe("recipes/mine.yaml").settings
     prepare(find_corpus("numbers-en-de"), data_folder(settings), options=settings.prepare, workers=1)

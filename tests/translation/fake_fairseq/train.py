@@ -1,6 +1,6 @@
 """Stands for fairseq-train: logs as it does, "trains" an epoch at a time, goes on from the epochs there are.
 
-FAKE_FAIL, FAKE_DIVERGE: the epoch after which it fails, diverges. FAKE_CHECKPOINT: what it saves.
+FAKE_FAIL, FAKE_DIVERGE, FAKE_HANG: the epoch after which it fails, diverges, hangs. FAKE_CHECKPOINT: what it saves.
 """
 
 import json
@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import sys
+import time
 
 
 def log(tag: str, **values: object) -> None:
@@ -37,3 +38,6 @@ for epoch in range(done + 1, int(option["--max-epoch"]) + 1):
         log("train_inner", num_updates=str(epoch * 7 + 3), wall=wall)
         print("fairseq-train: error: the training diverged: gradients are Nan/Inf")
         sys.exit(8)
+    if os.environ.get("FAKE_HANG") == str(epoch):
+        pathlib.Path("hanging").write_text(str(os.getpid()))
+        time.sleep(120)
