@@ -135,15 +135,16 @@ def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Map
     own = dataset == OWN
     if own:
         refuse_flags({"--download": args.download}, "is only for a dataset, not for your own images")
-    if dataset is None and args.recipe is None and not args.download:
+    if dataset is None and args.recipe is None:
         kind = kind_of_images(path)
-        if kind is None:
+        if kind is None and not args.download:
             problem = "it has no class folders and no dataset" if path.exists() else "no such folder or file"
             raise FileNotFoundError(
                 f"{line_name(path)}: {problem}: expected your own images ({LAYOUT}), an .npz file, or the folder of "
                 f"{' or '.join(DATASETS)}, which --download fetches"
             )
         own = kind == "own"
+        refuse_flags({"--download": own and args.download}, "is only for a dataset, not for your own images")
     return {"data": str(path.absolute())} if own else {}
 
 

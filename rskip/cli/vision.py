@@ -36,8 +36,8 @@ MODEL = (
     "features", "heads", "patch",
 )  # fmt: skip
 SCHEDULE = (
-    "iterations", "epochs", "batch_size", "schedule", "lr", "warmup_lr", "momentum", "nesterov", "weight_decay",
-    "decay", "label_smoothing", "flip", "clip_norm",
+    "iterations", "epochs", "batch_size", "schedule", "lr", "warmup_lr", "optimiser", "momentum", "nesterov",
+    "weight_decay", "decay", "label_smoothing", "flip", "clip_norm",
 )  # fmt: skip
 MACHINE = ("channels_last", "compile", "sync_batch_norm", "evaluate_every", "save_every")
 

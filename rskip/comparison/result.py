@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+FEW_UPDATES = 100
 NOTES = f"""Losses are on held-out data, at the end of each run; ± is the standard deviation over seeds. A difference is
 to the baseline, with a {CONFIDENCE:.0%} interval that holds for all connections at once (Dunnett's test). Connections
 whose losses vary so much more that they can't be pooled are compared in pairs by seed (Holm's correction). In the same
@@ -139,6 +140,8 @@ class Comparison:
     def _caveats(self) -> list[str]:
         """What limits the findings, and the commands that would say more."""
         plan, lines = self.plan, []
+        if plan.updates < FEW_UPDATES:
+            lines.append(f"{plan.updates} updates are too few to compare connections: give more minutes.")
         chosen = {row.rate for row in self.rows} if len(plan.rates) > 1 else set()
         low, high = min(plan.rates), max(plan.rates)
         if further := [*([low / 3] if low in chosen else []), *([high * 3] if high in chosen else [])]:

@@ -209,12 +209,13 @@ def print_commands(
 
 
 def variants_table(recipes: Sequence[Recipe], *, seeds: Sequence[int]) -> str:
-    """One line per variant of a file, with its finished and missing seeds."""
+    """One line per variant of a file, with all finished seeds, and those of `seeds` that are missing."""
     lines = []
     descriptions = {recipe.own.description for recipe in recipes}
     width = max(len(recipe.variant or "") for recipe in recipes)
     for recipe in recipes:
-        done = [seed for seed in seeds if recipe.record_path(seed).exists()]
+        records = recipe.record_path(1).parent.glob("*.json")
+        done = sorted(int(path.stem) for path in records if path.stem.isdigit())
         missing = [seed for seed in seeds if seed not in done]
         found = {"done": done, "not run": missing}
         parts = [f"{name}: {', '.join(map(str, each))}" for name, each in found.items() if each]

@@ -88,7 +88,7 @@ class ModelDescription:
     @property
     def finished(self) -> bool:
         """Whether the training had ended, which is true for a published model."""
-        return self.iteration is None
+        return self.iteration == self.iterations
 
     @property
     def status(self) -> str:

@@ -254,7 +254,7 @@ def chosen_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:
     - Batches: 128 images, or 32 for fewer than FEW_IMAGES or a model of torchvision.
     - Learning rate (one_cycle): rises to 0.1 per 128 images of a batch, and falls to 0.
     - Nesterov momentum, weight decay 5e-4.
-    - Of a vision transformer: AdamW, 0.001 per 128 images, weight decay 0.05 of weights.
+    - Of a vision transformer: 12 blocks, prenorm+ln, AdamW, 0.001 per 128 images, weight decay 0.05 of weights.
 
     :param images: number of training images, before validation images are split off.
     :param said: the user's settings, which are omitted. With another schedule than one_cycle, only length and batches
@@ -262,7 +262,8 @@ def chosen_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:
     """
     model = said.get("model", "preact_resnet")
     small = images < FEW_IMAGES or model not in ("preact_resnet", "vit")
-    rule: dict[str, Any] = {"batch_size": 32 if small else 128}
+    rule: dict[str, Any] = {"depth": 12, "connection": "prenorm+ln"} if model == "vit" else {}
+    rule["batch_size"] = 32 if small else 128
     if said.get("iterations") is None and said.get("epochs") is None:
         rule["epochs"] = min(MOST_EPOCHS, max(LEAST_EPOCHS, round(30 * math.sqrt(50_000 / max(1, images)))))
     if said.get("schedule", "one_cycle") == "one_cycle":

@@ -157,6 +157,7 @@ def test_mistakes_are_one_line(tmp_path: Path, refused: Refused) -> None:
             Image.new("RGB", (32, 32), (number, 0, 0)).save(photos / name / f"{number}.png")
     inside = ("--output", str(photos / "run"), "--epochs", "1")
     refused("is in the folder of the data", "vision", "train", "--data", str(photos), *inside)
+    refused("--download is only for a dataset", "vision", "train", "--data", str(photos), "--download", *output)
     own = ("--dataset", "images", "--data", str(tmp_path / "empty"))
     refused("--download is only for a dataset", "vision", "train", *own, "--download", *output)
     refused("data is missing", "vision", "train", "--dataset", "images", "--epochs", "1", *output)

@@ -69,7 +69,7 @@ def test_only_weights_of_layers_decay():
 
 def test_the_chosen_schedule_is_adamws():
     rule = {"batch_size": 128, "epochs": 30, "schedule": "one_cycle", "lr": 0.001, "warmup_lr": 5e-5}
-    rule |= {"optimiser": "adamw", "weight_decay": 0.05, "decay": "weights"}
+    rule |= {"optimiser": "adamw", "weight_decay": 0.05, "decay": "weights", "depth": 12, "connection": "prenorm+ln"}
     assert chosen_schedule(50_000, {"model": "vit"}) == rule
     assert chosen_schedule(50_000, {"model": "vit", "optimiser": "sgd"})["nesterov"]
 
