@@ -112,10 +112,12 @@ def read_results(
 
 
 def overview(records: Iterable[Record]) -> str:
-    """The tables of all runs, one per dataset that they were scored on."""
+    """The tables of all runs, one per dataset that they were scored on. Your own data is told apart by its content."""
     by_data: dict[str, list[Record]] = {}
     for record in records:
-        by_data.setdefault(dataset_of_record(record), []).append(record)
+        name, config = dataset_of_record(record), record.config
+        own = f", {config['data']} ({config['data_sha256'][:8]})" if name.startswith("own-") else ""
+        by_data.setdefault(f"{name}{own}", []).append(record)
     parts = [f"## {markdown_text(name)}\n\n{results_table(by_data[name])}" for name in sorted(by_data)]
     return "\n".join(parts) or NO_RECORDS
 
