@@ -52,7 +52,7 @@ def project(wheel: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -
 def trained(project: Path) -> Path:
     """Prepared text in `data`, and 50 updates of fairseq-train in `checkpoints`."""
     prepare = ("prepare", "--source", "train.en", "--target", "train.de", "--valid", "20", "--test", "20")
-    here(project, "rskip", *prepare, "--bpe-size", "100", "--output", "data")
+    here(project, "rskip", *prepare, "--bpe-size", "300", "--output", "data")
     saved = ("--save-dir", "checkpoints", "--max-update", "50", "--save-interval-updates", "25")
     here(project, *TRAIN, *saved)
     return project
