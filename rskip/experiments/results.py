@@ -116,8 +116,9 @@ def overview(records: Iterable[Record]) -> str:
     by_data: dict[str, list[Record]] = {}
     for record in records:
         name, config = dataset_of_record(record), record.config
-        own = f", {config['data']} ({config['data_sha256'][:8]})" if name.startswith("own-") else ""
-        by_data.setdefault(f"{name}{own}", []).append(record)
+        own = name.startswith("own-") and "data_sha256" in config
+        told = f"{name}, {config['data']} ({config['data_sha256'][:8]})" if own else name
+        by_data.setdefault(told, []).append(record)
     parts = [f"## {markdown_text(name)}\n\n{results_table(by_data[name])}" for name in sorted(by_data)]
     return "\n".join(parts) or NO_RECORDS
 

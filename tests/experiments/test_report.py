@@ -93,6 +93,18 @@ def test_each_task_has_its_own_columns_and_each_dataset_its_heading(make_record:
     assert "| 27.00 (one seed) | 28.60 (one seed) | 7.50 (one seed) |" in text and "BLEU: `split`." in text
 
 
+def test_own_data_of_one_name_is_told_apart_by_its_content(make_record: MakeRecord) -> None:
+    own = [
+        make_record(recipe=name, config={"corpus": "own-en-de", "data": folder, "data_sha256": digit * 64})
+        for name, folder, digit in (("a", "one", "1"), ("b", "two", "2"))
+    ]
+    photos = {"kind": "vision", "train": {"data": "own-photos", "dataset": "images"}}
+    images = make_record(recipe="v", kind="vision", config=photos, metrics={"error": 8.0}, signatures={})
+    text = overview([*own, images])
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert headings == ["## own-en-de, one (11111111)", "## own-en-de, two (22222222)", "## own-photos"]
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "results").mkdir()
