@@ -20,7 +20,6 @@ from rskip.connections.stream_kernels import (
     read_streams,
     write_streams,
 )
-from rskip.cpu.library import Library
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.registry import register_connection
 from rskip.settings.errors import SettingError
@@ -85,8 +84,7 @@ class FracConnection(Connection):
         return f"{super().extra_repr()}, computed by {described(library if self.kernel_reading() else None)}"
 
     def _library(self, x: Tensor) -> Kernels | None:
-        library = library_for(self._split(x)) if self.feature_dim == -1 else None
-        return library if self.form == "dynamic" or isinstance(library, Library) else None  # Triton has no such kernel
+        return library_for(self._split(x), triton=self.form == "dynamic") if self.feature_dim == -1 else None
 
     def before(self, state: State) -> tuple[Tensor, State]:
         assert isinstance(state, Tensor)

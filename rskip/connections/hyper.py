@@ -276,8 +276,7 @@ class HyperConnection(StreamsConnection):
         return dynamic_reading(self, "stream_norm", "input_weights", "stream_weights", streams=self.streams)
 
     def _library(self, streams: Tensor) -> Kernels | None:
-        library = library_for(streams)
-        return library if self.form == "dynamic" or isinstance(library, Library) else None  # Triton has no such kernel
+        return library_for(streams, triton=self.form == "dynamic")
 
 
 class ManifoldStreams(StreamsConnection):
@@ -431,8 +430,7 @@ class ManifoldHyperConnection(ManifoldStreams):
         return self._reading()
 
     def _library(self, streams: Tensor) -> Kernels | None:
-        library = library_for(streams)
-        return library if self.reads == "own" or isinstance(library, Library) else None  # Triton has no such kernel
+        return library_for(streams, triton=self.reads == "own")
 
     def before(self, state: State) -> tuple[Tensor, State]:
         if self.reads == "own":

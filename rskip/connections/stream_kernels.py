@@ -114,9 +114,13 @@ def on_triton(tensor: Tensor) -> bool:
     return tensor.is_cuda or _interpreted
 
 
-def library_for(h: Tensor) -> Kernels | None:
-    """The kernels, if they take these streams (..., n, C); otherwise None."""
-    return kernels_for(h) if h.size(-2) in STREAMS else None
+def library_for(h: Tensor, *, triton: bool = True) -> Kernels | None:
+    """The kernels, if they take these streams (..., n, C); otherwise None.
+
+    :param triton: whether Triton has these kernels too.
+    """
+    library = kernels_for(h) if h.size(-2) in STREAMS else None
+    return library if triton or isinstance(library, Library) else None
 
 
 def kernels_for(*tensors: Tensor) -> Kernels | None:

@@ -72,7 +72,7 @@ EXPECTED = (
     "y_test); optionally classes, the names of the classes"
 )
 SIZES = (32, 64, 128, 224)  # the choices of S
-LARGEST_PREACT_SIZE = 64  # the largest S that is chosen for a PreAct-ResNet
+LARGEST_OTHER_SIZE = 64  # the largest S that is chosen for a model that is not torchvision's
 AS_THEY_ARE = 64  # the largest S for which training pads and crops images; above, it crops and resizes random parts
 VALIDATION_SHARE = 0.1  # share of each class's images that is split off for validation
 MEMORY = 4 << 30  # maximum bytes of decoded images in memory; at most half of the machine's memory
@@ -217,7 +217,7 @@ def load_own_images(settings: TrainingSettings, *, scored: bool = False) -> OwnI
     These are the validation images, else the test images, else images that are split off.
 
     :param settings: the images' path is `data`. Without a `size` it is the largest of SIZES that half of the training
-        images have on their shorter side, at most LARGEST_PREACT_SIZE for a PreAct-ResNet.
+        images have on their shorter side, at most LARGEST_OTHER_SIZE unless the model is torchvision's.
     :param scored: the held-out images are those that a finished model is scored on: test, else validation.
     :raises ValueError: images that can't be read, or a class with too few different images to split some off.
     """
@@ -237,7 +237,7 @@ def load_own_images(settings: TrainingSettings, *, scored: bool = False) -> OwnI
     notes += _shared(parts)
     if (size := settings.size) is None:
         sizes = [each for each in parts["train"].sizes if each]
-        size = _choose_size(sizes, preact=not settings.of_torchvision)
+        size = _choose_size(sizes, of_torchvision=settings.of_torchvision)
     side = _stored_size(size)
     notes += _resizing([each for part in ("train", split) for each in parts[part].sizes if each], size, side)
     pixels = _decoded({part: parts[part] for part in ("train", split)}, side)
@@ -416,11 +416,11 @@ def _shared(parts: Mapping[str, Part]) -> list[str]:
     ]
 
 
-def _choose_size(found: Sequence[tuple[int, int]], *, preact: bool) -> int:
+def _choose_size(found: Sequence[tuple[int, int]], *, of_torchvision: bool) -> int:
     """The largest of SIZES that the shorter side of half of the images reaches, within the model's limits."""
     shorter = statistics.median_high(min(size) for size in found) if found else SIZES[0]
     size = max((each for each in SIZES if each <= shorter), default=SIZES[0])
-    return min(size, LARGEST_PREACT_SIZE) if preact else max(size, MIN_TORCHVISION_SIZE)
+    return max(size, MIN_TORCHVISION_SIZE) if of_torchvision else min(size, LARGEST_OTHER_SIZE)
 
 
 def _resizing(found: Sequence[tuple[int, int]], size: int, side: int) -> list[str]:

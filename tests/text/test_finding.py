@@ -54,7 +54,10 @@ def test_untokenised_text_before_byte_pairs(config: TextConfig) -> None:
     assert replace(found_after(config, BytePairEncoding), escape=config.escape) == config
 
 
-@pytest.mark.skipif(sentencepiece.__version__ < "0.2.3", reason="learns other units from so little text")
+@pytest.mark.skipif(
+    tuple(map(int, sentencepiece.__version__.split(".")[:3])) < (0, 2, 3),
+    reason="learns other units from so little text",
+)
 @pytest.mark.parametrize(
     "config",
     [*variants(PIECES, "lowercase"), *variants(replace(PIECES, tokeniser="moses"), "lowercase", "dash_splits")],
