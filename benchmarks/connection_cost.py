@@ -1,4 +1,4 @@
-"""The cost of each family of connections in training: in Transformers, a PreAct-ResNet and language models.
+"""The cost of each family of connections in training: in Transformers, language models and models of images.
 
     python benchmarks/connection_cost.py [--counts | --times] [--rounds 9] [--only hyper sas] [--models translation]
 
@@ -7,7 +7,8 @@ It counts parameters, forward and backward operator calls, and the bytes that th
 full update, alternating with the baseline in the same process. The ratio is the median over rounds. It also measures
 the mean cosine similarity between positions of a sentence after the untrained encoder (docs/analysis.md), for random
 sentences and several initialisations. It covers rskip's families with their default specs, and some variants; in
-language models, the connections of recipes/lm_field.yaml, with the recipe's model and update, on one thread.
+language models and vision transformers, the connections of recipes/lm_field.yaml and cifar10_vit.yaml, with the model
+and the update of the recipe, on one thread.
 
 Prints tables and appends one JSON line to study/results/benchmarks/connection_cost.jsonl. docs/costs.md shows the last
 values of each connection.

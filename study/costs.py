@@ -146,7 +146,7 @@ class Costs:
     def _model(self, grid: Recipe) -> str:
         """The model whose costs a grid shows: the one with the grid's layers if there is one, otherwise its task's."""
         train = flat_config(grid.written)
-        keys = ("train.encoder-layers", "train.decoder-layers", "train.layers")
+        keys = ("train.encoder-layers", "train.decoder-layers", "train.layers", "train.depth")
         layers = "x".join(str(train[key]) for key in keys if key in train)
         own = f"{grid.task.name}_{layers}"
         return own if own in self.models else grid.task.name

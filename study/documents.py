@@ -15,14 +15,14 @@ from pathlib import Path
 from rskip.comparison.plan import read_plan
 from rskip.comparison.result import Comparison
 from rskip.comparison.running import Runs
-from rskip.experiments.recipe import Recipe, all_recipes
+from rskip.experiments.recipe import Recipe
 from rskip.experiments.results import Results, overview, results_table
 from rskip.records.tables import Table, fill_in, markdown_table, outdated_documents
-from study import streams
+from study import streams, which
+from study.baseline import PREFIX, read_comparison
 from study.claims import PAGE, claims_page, judge_claims
 from study.costs import Costs
 from study.families import TABLES as FAMILY_TABLES
-from study.lm_field import PREFIX, read_fields
 
 OVERVIEW, PAPERS = Path("study", "results", "README.md"), "papers"
 COMPARED = "compare/"  # begins the name of a comparison in study/results
@@ -52,6 +52,8 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
             return FAMILY_TABLES[name]()
         if name == PAPERS:
             return papers_table(results)
+        if name in (which.NAME, which.DETAILS):
+            return which.table(name, root, results)
         if name == streams.NAME:
             return streams.side_by_side(root)
         if name.removesuffix(TIMES) in costs.tables and name.endswith(TIMES):
@@ -59,7 +61,8 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
         if name in costs.tables:
             return costs.table(name).render("markdown")
         if name.startswith(PREFIX):
-            return read_fields(root, results, all_recipes(root))[name.removeprefix(PREFIX)].markdown(root)
+            short = name.removeprefix(PREFIX)
+            return read_comparison(root, results, short).table(short).render("markdown")
         if name in results.names:
             return _shortened(costs.added(results.table(name), results.grids.get(name))).render("markdown")
         return results_table(r for r in results.records if not r.overrides and fnmatchcase(r.address, name))

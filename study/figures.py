@@ -15,16 +15,16 @@ from pathlib import Path
 from rskip.analysis.figures import Chart, View
 from rskip.analysis.measurement import Measurement, joined, learning_curves, read_measurement
 from rskip.analysis.trace import read_trace
-from rskip.experiments.recipe import all_recipes
 from rskip.experiments.results import Results
 from rskip.files.whole import atomic_file
 from rskip.records import read_record
 from rskip.settings.check import convert
 from rskip.settings.errors import errors_about
 from rskip.settings.text import read_yaml
+from study.baseline import read_comparison
 from study.costs import Costs
 from study.grid_drawing import chart_of, draw_chart, grid_measurement
-from study.lm_field import read_fields
+from study.which import differences
 
 FIGURES, LIST = Path("docs", "figures"), Path("study", "figures.yaml")
 
@@ -34,8 +34,7 @@ class Figure(View, frozen=True, kw_only=True):
 
     :param source: files from the project's folder, as shell patterns: measurements in docs/figures/, or records
         results/RUN/SEED.json for their learning curves, or probes results/RUN/SEED.probe.jsonl. All are overlaid.
-    :param grid: the name of a grid's table; with `kind: times` a depth of recipes/lm_field.yaml. That figure is left
-        out as long as it has no records.
+    :param grid: the name of a grid's table; with `kind: times` a comparison in study/baseline.py.
     """
 
     source: str | tuple[str, ...] = ()
@@ -93,10 +92,9 @@ def figures(root: Path, results: Results, costs: Costs) -> list[FigureFiles]:
     made = []
     for name, figure in convert(read_yaml(file), dict[str, Figure], source=str(LIST)).items():
         if figure.kind == "times":
-            comparison = read_fields(root, results, all_recipes(root)).get(figure.grid)
-            if comparison is None or not comparison.measurement().rows:
-                continue
-            measurement = comparison.measurement()
+            measurement = read_comparison(root, results, figure.grid).times()
+        elif figure.kind == "differences":
+            measurement = differences(root, results)
         elif figure.grid:
             measurement = grid_measurement(results, figure.grid, costs)
         else:

@@ -1,4 +1,4 @@
-"""Figures of grids of connections and settings, and of training times, which only the project's own studies have.
+"""Figures of grids, of training times and of differences from a baseline, which only the project's own studies have.
 
 A grid's figure shows one point per seed and the connection's cost, or a map of means.
 """
@@ -41,11 +41,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LINE, _CELL, _AROUND = 0.17, 0.32, 0.9  # inches: heights of a line of points, a cell, and the margins
-_OF_TIMES = 3.6  # inches
+_OF_TIMES, _TITLE = 3.6, 0.4  # inches: a figure of times, and a panel's title of several lines
 _APART = 0.03  # distance between marks of diverged seeds, as a part of the panel's width
 _NARROW = 14  # characters of a line below a narrow panel
+_OPEN = "not detected"  # such a difference is an open circle
 _DARK = 0.5  # a cell's text is white up to this part of the colour scale
-_KINDS: dict[str, tuple[Kind, ...]] = {"grid": ("dots", "cells"), "times": ("times",)}  # the default first
+_KINDS: dict[str, tuple[Kind, ...]] = {  # the default first
+    "grid": ("dots", "cells"), "times": ("times",), "differences": ("differences",),
+}  # fmt: skip
 
 
 def chart_of(measurement: Measurement, view: View) -> Chart:
@@ -59,6 +62,8 @@ def chart_of(measurement: Measurement, view: View) -> Chart:
     rows = chosen([dict(row) for row in measurement.rows], view)
     if kind == "times":
         return Chart(kind, rows, "time", "value", ("quantity",), (), line="model")
+    if kind == "differences":
+        return Chart(kind, rows, "value", "model", ("quantity",), (), marker="found")
     trained = {row["model"] for row in rows if row["seed"] is not None}
     if not trained:
         raise SettingError("", "nothing is left to draw", expected="a record that matches the choice")
@@ -75,6 +80,7 @@ def draw_chart(shown: Chart, path: Path, **options: Any) -> None:
         "dots": (_LINE * models + _AROUND, _draw_dots),
         "cells": ((_CELL * models + _AROUND) * quantities, _draw_grid_cells),
         "times": (_OF_TIMES, _draw_times),
+        "differences": (_LINE * models + _AROUND + _TITLE, _draw_differences),
     }
     figures.draw_chart(shown, path, other=drawings.get(shown.kind), **options)
 
@@ -180,6 +186,30 @@ def _draw_times(figure: Figure, shown: Chart) -> None:
     axes.set_ylabel(fill(word(shown.rows[0]["quantity"]), 2 * _NARROW))
     figure.legend(loc="outside lower center", ncols=len(groups))
     _name_points(figure, axes, shown.rows)
+
+
+def _draw_differences(figure: Figure, shown: Chart) -> None:
+    """One panel per quantity, one line per model: a difference and its interval, filled if it was detected."""
+    from matplotlib.ticker import MaxNLocator
+
+    quantities, models, kinds = (_in_order(shown.rows, key) for key in ("quantity", "model", "found"))
+    colours = dict(zip(sorted(kinds), COLOURS[1::-1] + ("0.5",), strict=False))
+    panels = figure.subplots(1, len(quantities), squeeze=False, sharey=True)[0]
+    for axes, quantity in zip(panels, quantities, strict=True):
+        axes.axvline(0.0, color="0.3", linewidth=0.7)
+        axes.set_title(fill(quantity, _NARROW))
+        axes.xaxis.set_major_locator(MaxNLocator(3))
+        axes.tick_params(left=axes is panels[0])
+        for row in (row for row in shown.rows if row["quantity"] == quantity):
+            at, colour = models.index(row["model"]), colours[row["found"]]
+            axes.plot([row["lower"], row["upper"]], [at, at], color=colour)
+            axes.plot(row["value"], at, color=colour, marker="o", mfc="white" if row["found"] == _OPEN else colour)
+    panels[0].set_yticks(range(len(models)), models)
+    panels[0].set_ylim(len(models) - 0.5, -0.5)
+    for kind, colour in colours.items():
+        face = "white" if kind == _OPEN else colour
+        panels[0].plot([], [], color=colour, marker="o", mfc=face, label=kind)
+    figure.legend(loc="outside lower center", ncols=len(colours))
 
 
 def _name_points(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:

@@ -1,4 +1,4 @@
-"""The models in which connection_cost compares connections: Transformers, a PreAct-ResNet and language models."""
+"""The models in which connection_cost compares connections: of text, of language and of images."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from rskip.language_modeling.training import TrainingSettings, parameter_groups
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.label_smoothing import label_smoothed_cross_entropy
 from rskip.vision import preact_resnet
+from rskip.vision.vit import vision_transformer
 
 PADDING, VOCABULARY = 1, 10_000
 SENTENCES, LENGTH, IMAGES = 64, 32, 128
 CHARACTERS = 68  # the dictionary of Tiny Shakespeare
-LM_FIELD = Path(__file__).parents[2] / "recipes" / "lm_field.yaml"
+RECIPES = Path(__file__).parents[2] / "recipes"
+LM_FIELD, CIFAR10_VIT = RECIPES / "lm_field.yaml", RECIPES / "cifar10_vit.yaml"
 
 Inputs = tuple[Tensor, ...]
 
@@ -90,7 +92,10 @@ def _token_loss(model: Transformer, features: Tensor, target: Tensor) -> Tensor:
 
 
 # the forms of models of 2026 that are options, and the families that recipes/lm_field.yaml is older than
-OF_2026 = ("mhc:reads=previous", "mhc:exit=head", "attnres:layers=2", "attnres:queries=3", "x0:backout=true")
+OF_2026 = (
+    "mhc:reads=previous", "mhc:exit=head", "mhc:exit=head,residual=identity,start=hy4", "attnres:layers=2",
+    "attnres:queries=3", "x0:backout=true",
+)  # fmt: skip
 NEW_FAMILIES = ("gated_residual", "lanes")
 
 
@@ -141,6 +146,28 @@ def _language_model(depth: str) -> Model:
     )
 
 
+def _vision_transformer(depth: int) -> Model:
+    """The model and the connections of one depth of recipes/cifar10_vit.yaml."""
+    variants = [recipe.settings.train for recipe in load_recipes(CIFAR10_VIT, variants=[f"d{depth}_*"])]
+    common = variants[0]
+    return Model(
+        description=f"vision transformer of {common.features} features, {common.heads} heads, {depth} blocks, "
+        f"{common.batch_size} images of 32 x 32, patches of {common.patch} x {common.patch}, on one thread",
+        feature_dim=-1,
+        baseline="prenorm+ln",
+        variants=(),
+        only=tuple(each.connection for each in variants),
+        build=lambda connection: vision_transformer(
+            depth, connection, features=common.features, heads=common.heads, patch=common.patch
+        ),
+        inputs=lambda: (torch.randn(common.batch_size, 3, 32, 32), torch.randint(10, (common.batch_size,))),
+        outputs=lambda model, inputs: model(inputs[0]),
+        loss=lambda model, logits, target: functional.cross_entropy(logits, target),
+        optimiser=lambda model: torch.optim.AdamW(model.parameters(), lr=common.lr, fused=True),
+        threads=1,
+    )
+
+
 MODELS = {
     "translation": _translation(6),
     "translation_18x18": _translation(18),
@@ -156,4 +183,6 @@ MODELS = {
     ),
     "language_modeling_4": _language_model("l4"),
     "language_modeling_24": _language_model("l24"),
+    "vision_12": _vision_transformer(12),
+    "vision_24": _vision_transformer(24),
 }

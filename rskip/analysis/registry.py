@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["blocks", "histogram", "updates", "heat_map", "sources", "curves", "dots", "cells", "times"]
+Kind = Literal[
+    "blocks", "histogram", "updates", "heat_map", "sources", "curves", "dots", "cells", "times", "differences"
+]
 
 
 @dataclass(frozen=True, kw_only=True)

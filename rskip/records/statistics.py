@@ -126,12 +126,12 @@ def _dunnett_critical(sizes: tuple[int, ...], control: int, freedom: int) -> flo
     return float(scipy("optimize").brentq(excess, 0.99 * one, 1.01 * all_of_them, xtol=1e-6))
 
 
-class _Test(NamedTuple):
+class TTest(NamedTuple):
     """A two-sided t-test: standard error of the difference, the absolute t that is detected, degrees of freedom."""
 
     error: float
     critical: float
-    freedom: int
+    freedom: float
 
     def power(self, difference: float) -> float:
         """The probability of detecting a true difference of this size."""
@@ -145,7 +145,7 @@ class _Test(NamedTuple):
         return float(brentq(lambda each: self.power(each) - POWER, 0.0, (3 * self.critical + 10) * self.error))
 
 
-def _needed(difference: float, test: Callable[[int], _Test], *, seeds: int) -> int | None:
+def _needed(difference: float, test: Callable[[int], TTest], *, seeds: int) -> int | None:
     """The smallest number of seeds, from `seeds` on, with which a test of so many seeds has POWER."""
     found = bisect_left(range(MOST_SEEDS + 1), True, lo=seeds, key=lambda n: test(n).power(difference) >= POWER)
     return found if found <= MOST_SEEDS else None
@@ -170,12 +170,12 @@ def _dunnett(baseline: Mapping[int, float], variants: Sequence[Mapping[int, floa
     found = []
     for at, scores in enumerate(variants):
 
-        def test(seeds: int, control: int = 0, others: tuple[int, ...] = sizes[:at] + sizes[at + 1 :]) -> _Test:
+        def test(seeds: int, control: int = 0, others: tuple[int, ...] = sizes[:at] + sizes[at + 1 :]) -> TTest:
             """The comparison if this variant had so many seeds, and the baseline `control`, or as many."""
             control = control or seeds
             freedom = sum((seeds, control, *others)) - len(groups)
             critical = _dunnett_critical((seeds, *others), control, freedom)
-            return _Test(std * sqrt(1 / seeds + 1 / control), critical, freedom)
+            return TTest(std * sqrt(1 / seeds + 1 / control), critical, freedom)
 
         now, mean = test(len(scores), len(baseline)), fmean(scores.values()) - fmean(baseline.values())
         p = dunnett_p(abs(mean) / now.error, sizes=sizes, control=len(baseline), freedom=freedom)
@@ -207,9 +207,9 @@ def _paired(baseline: Mapping[int, float], variants: Sequence[Mapping[int, float
     for at, result, p in zip(tested, results, holm([float(each.pvalue) for each in results]), strict=True):
         std, seeds, mean = stdev(pairs[at]), len(pairs[at]), found[at].mean
 
-        def test(seeds: int, std: float = std) -> _Test:
+        def test(seeds: int, std: float = std) -> TTest:
             critical = stats.t.isf((1 - CONFIDENCE) / len(tested) / 2, seeds - 1)
-            return _Test(std / sqrt(seeds), float(critical), seeds - 1)
+            return TTest(std / sqrt(seeds), float(critical), seeds - 1)
 
         low, high = result.confidence_interval(CONFIDENCE)
         found[at] = replace(

@@ -50,8 +50,12 @@ def test_a_grid_is_a_point_a_seed_or_a_cell_of_their_mean():
         csv(GRID, kind="cells", quantities=("calls",))
 
 
-def test_both_kinds_are_drawn(tmp_path: Path):
+def test_all_kinds_are_drawn(tmp_path: Path):
     pytest.importorskip("matplotlib")
-    for kind in ("dots", "cells"):
-        draw_chart(chart_of(GRID, View(kind=kind)), tmp_path / "grid.svg")
+    place = {"model": "mhc", "quantity": "language model", "found": "lower"}
+    differences = Measurement(
+        analysis="differences", conditions={}, rows=[{**place, "value": -0.2, "lower": -0.3, "upper": -0.1}]
+    )
+    for kind, measurement in (("dots", GRID), ("cells", GRID), ("differences", differences)):
+        draw_chart(chart_of(measurement, View(kind=kind)), tmp_path / "grid.svg")
         assert (tmp_path / "grid.svg").read_bytes().startswith(b"<?xml")

@@ -1,0 +1,376 @@
+"""Comparisons of connections with a baseline over seeds, as their recipes announced them before their first runs.
+
+`COMPARISONS` has each comparison's recipes and rules. Its table for a page in docs/ is `compared.NAME`. Some compare at
+equal updates and at equal time, the others at equal updates, each connection at its best learning rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, stdev, variance
+
+from msgspec import Struct
+
+from rskip.analysis.measurement import Measurement, Value
+from rskip.experiments.recipe import Recipe, all_recipes
+from rskip.experiments.results import Results
+from rskip.records import Record
+from rskip.records.statistics import CONFIDENCE, TTest, holm, scipy
+from rskip.records.tables import Table
+from study.costs import Costs, read_costs
+
+PREFIX = "compared."
+SAME_TIME = 1.05  # up to this time per update, as many updates of the baseline are of equal time
+SEEDS = 3  # minimum number of seeds of a test
+TOO_FEW = "too few seeds"
+_SECOND_HALF = "mean nats per character on the second half of the validation text"
+_WELCH = (
+    f"Welch's t-test. The {CONFIDENCE:.0%} intervals are uncorrected. p has Holm's correction for all comparisons of "
+    "its column."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What a comparison's recipes announced.
+
+    :param model: the model, data and measure in a few words.
+    :param runs: shell patterns of the recipes' addresses. A variant's name is `name`, or has parts around it: the depth
+        before it and the learning rate behind it.
+    :param reported, chosen_by: metrics of run records: the one that is compared, and the one that chooses the rate.
+    :param meaning: what `reported` is, in words.
+    :param margin: a smaller difference is not a win.
+    :param timed: whether costs.md has times per update in this model.
+    :param equal_time: whether equal time is tested too.
+    :param wins: whether a connection can win; otherwise it can only be better.
+    """
+
+    model: str
+    runs: tuple[str, ...]
+    baseline: str = "prenorm_ln"
+    reported: str = "loss_second_half"
+    chosen_by: str = "loss_first_half"
+    meaning: str = _SECOND_HALF
+    margin: float = 0.01
+    timed: bool = True
+    equal_time: bool = False
+    wins: bool = True
+
+
+_WHOLE = Rules(
+    model="", runs=(), reported="loss", chosen_by="loss", meaning="mean nats per character on the validation text"
+)
+_IMAGES = Rules(
+    model="", runs=(), reported="error", chosen_by="error", meaning="mean test error, %", margin=0.0
+)
+_DEEP = ("prenorm_ln", "mhc", "mhc-re*", "hyper", "gated_residual")
+_TRANSLATION = ("2xskip_ln", "1xskip_ln", "askip_ln", "hyper", "hyper_static", "attnres", "mhc", "sas", "prenorm_ln")
+COMPARISONS = {
+    "l4": Rules(model="language model, 4 layers", runs=("lm_field/l4_*",), equal_time=True),
+    "l24": Rules(model="language model, 24 layers", runs=("lm_field/l24_*",), equal_time=True, wins=False),
+    "rates": Rules(model="language model, 4 layers", runs=("lm_field_rates/*",)),
+    "own_rates": Rules(model="language model, 4 layers", runs=("lm_rates/*",)),
+    "deep": replace(
+        _WHOLE, model="language model, 24 layers", equal_time=True,
+        runs=("lm_deep/*", *(f"lm_streams/l24_{name}" for name in _DEEP)),
+    ),
+    "starts": replace(
+        _WHOLE, model="mHC, 24 layers", baseline="mhc", runs=("lm_streams/l24_mhc", "lm_streams/l24_mhc-start_*"),
+    ),
+    "vit12": replace(_IMAGES, model="vision transformer, 12 blocks", runs=("cifar10_vit/d12_*",)),
+    "vit24": replace(_IMAGES, model="vision transformer, 24 blocks", runs=("cifar10_vit/d24_*",)),
+    "translation": Rules(
+        model="translation, 6 + 6 layers", runs=tuple(f"field/6x6_{name}_lr2e-3" for name in _TRANSLATION),
+        reported="valid_loss", chosen_by="valid_loss", meaning="mean validation loss, bits per token", timed=False,
+        wins=False,
+    ),
+}  # fmt: skip
+
+
+class Welch(Struct, frozen=True, kw_only=True):
+    """The difference of two means whose standard deviations may differ.
+
+    :param mean: the second mean minus the first.
+    :param interval: its confidence interval, for this comparison alone.
+    :param p: corrected p-value.
+    :param detectable: the true difference that the test detects with a probability of 80 %, at the level that Holm's
+        correction has for the smallest p.
+    """
+
+    mean: float
+    interval: tuple[float, float]
+    p: float
+    detectable: float
+
+    @property
+    def detected(self) -> bool:
+        """Whether the corrected test detects a difference."""
+        return self.p < 1 - CONFIDENCE
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        p = "p < 0.0001" if self.p < 1e-4 else f"p = {self.p:.2g}"
+        return f"{self.mean:+.4f} [{low:+.4f}, {high:+.4f}], {p}"
+
+
+def welch(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Welch]:
+    """Welch's two-sided t-tests of the second scores of each pair against the first, with Holm's correction over all.
+
+    Each side has two or more scores.
+    """
+    stats = scipy("stats")
+    tests = [stats.ttest_ind(second, first, equal_var=False) for first, second in pairs]
+    found = []
+    for (first, second), test, p in zip(pairs, tests, holm([float(test.pvalue) for test in tests]), strict=True):
+        low, high = test.confidence_interval(CONFIDENCE)
+        error = sqrt(variance(first) / len(first) + variance(second) / len(second))
+        strict = TTest(error, float(stats.t.isf((1 - CONFIDENCE) / 2 / len(pairs), test.df)), float(test.df))
+        mean, interval = fmean(second) - fmean(first), (float(low), float(high))
+        found.append(Welch(mean=mean, interval=interval, p=p, detectable=strict.detectable))
+    return found
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """The mean and its confidence interval, which one value does not have."""
+    if len(values) < 2:
+        return values[0], None, None
+    half = scipy("stats").t.isf((1 - CONFIDENCE) / 2, len(values) - 1) * stdev(values) / sqrt(len(values))
+    return fmean(values), fmean(values) - float(half), fmean(values) + float(half)
+
+
+@dataclass(kw_only=True)
+class Family:
+    """The records of a connection, by learning rate.
+
+    :param update_time: time per update relative to the baseline's; None if it was not measured.
+    """
+
+    rules: Rules
+    connection: str
+    updates: int
+    update_time: float | None
+    rates: dict[str, list[Record]] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> str | None:
+        """The rate that is best by the choosing metric, on average, among those at which no seed diverged.
+
+        The mean is over the seeds that ran at every rate that has a run.
+        """
+        ran, metric = [records for records in self.rates.values() if records], self.rules.chosen_by
+        seeds = set.intersection(*({record.seed for record in records} for records in ran)) if ran else set()
+        ended = {
+            rate: fmean(record.metrics[metric] for record in records if record.seed in seeds)
+            for rate, records in self.rates.items()
+            if seeds and records and all(metric in record.metrics for record in records)
+        }
+        return min(ended, key=lambda rate: ended[rate]) if ended else None
+
+    @property
+    def losses(self) -> dict[int, float]:
+        """The reported values at that rate, by seed."""
+        shown = self.rules.reported
+        return {} if self.rate is None else {each.seed: each.metrics[shown] for each in self.rates[self.rate]}
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for records in self.rates.values() for record in records]
+
+
+class BaselineComparison:
+    """The comparison of the rules' recipes, with the records that there are.
+
+    :param records: the runs' records by address, without overrides.
+    :param costs: the measured times per update.
+    """
+
+    def __init__(
+        self, rules: Rules, recipes: Sequence[Recipe], records: Mapping[str, Sequence[Record]], costs: Costs
+    ) -> None:
+        self.rules = rules
+        self.families: dict[str, Family] = {}
+        for recipe in recipes:
+            if any(fnmatchcase(recipe.address, run) for run in rules.runs):
+                train, rate = recipe.config["train"], f"{recipe.config['train']['lr']:g}"
+                name = [part for part in recipe.parts if not part.startswith("lr")][-1]
+                family = self.families.setdefault(
+                    name,
+                    Family(
+                        rules=rules, connection=train["connection"], updates=train.get("iterations") or 0,
+                        update_time=costs.figures(recipe, recipe)["time"] if rules.timed else None,
+                    ),
+                )  # fmt: skip
+                family.rates[rate] = list(records.get(recipe.address, ()))
+        self.rates = list(dict.fromkeys(rate for family in self.families.values() for rate in family.rates))
+        self.baseline = self.families[rules.baseline]
+        self.lengths = [each for each in self.families.values() if each.updates != self.baseline.updates]
+        others = [each for each in self.families.values() if each is not self.baseline and each not in self.lengths]
+        self.others = sorted(others, key=lambda each: fmean(each.losses.values()) if each.losses else 1e9)
+
+    def title(self, family: Family) -> str:
+        """The connection, and the number of updates if it is not the baseline's."""
+        return f"{family.connection}, {family.updates:,} updates" if family in self.lengths else family.connection
+
+    def time(self, family: Family) -> float | None:
+        """The time of a whole training over that of the baseline's 2,000 updates."""
+        if family is self.baseline or family in self.lengths:
+            return family.updates / self.baseline.updates
+        return family.update_time
+
+    def same_time(self, family: Family) -> Family | None:
+        """The shortest training of the baseline that takes at least as long; None if none does, or without times."""
+        time = self.time(family)
+        if time is None:
+            return None
+        if time <= SAME_TIME:
+            return self.baseline
+        longer = [each for each in self.lengths if each.updates >= time * self.baseline.updates]
+        return min(longer, key=lambda each: each.updates, default=None)
+
+    def tests(self, *, equal_time: bool) -> dict[str, Welch]:
+        """Welch's tests of all connections with SEEDS seeds, corrected together."""
+        pairs = {}
+        for family in self.others:
+            base = self.same_time(family) if equal_time else self.baseline
+            if base is not None and min(len(family.losses), len(base.losses)) >= SEEDS:
+                pairs[family.connection] = (list(base.losses.values()), list(family.losses.values()))
+        return dict(zip(pairs, welch(list(pairs.values())), strict=True)) if pairs else {}
+
+    def verdicts(self) -> dict[str, str]:
+        """What the tests say of each connection with a record, in words."""
+        updates, times = self.tests(equal_time=False), self.tests(equal_time=True)
+        return {
+            each.connection: self._verdict(each, updates.get(each.connection), times.get(each.connection))
+            for each in self.others
+            if each.records
+        }
+
+    def _verdict(self, family: Family, updates: Welch | None, time: Welch | None) -> str:
+        if family.rate is None:
+            return "diverged at every rate"
+        if updates is None:
+            return TOO_FEW
+        margin, longer = self.rules.margin, self.same_time(family) is not self.baseline
+        if not self.rules.equal_time:
+            time = None if longer else updates
+        if not updates.detected:  # without a longer training, both comparisons are the same
+            return "worse at equal time" if longer and time and time.detected and time.mean > 0 else "not detected"
+        if updates.mean > 0:
+            return "worse"
+        if updates.mean > -margin:
+            return f"lower by less than {margin:g}"
+        if not (time and time.detected and time.mean <= -margin):
+            return "better per update"
+        return "win" if self.rules.wins else "better in both"
+
+    def table(self, name: str) -> Table:
+        """The table for a page in docs/; connections with too few seeds for a test are only listed below it.
+
+        :param name: its key in `COMPARISONS`.
+        """
+        verdicts = self.verdicts()
+        few = [each for each in self.others if verdicts.get(each.connection) == TOO_FEW]
+        shown = [each for each in (self.baseline, *self.lengths, *self.others) if each.records and each not in few]
+        results = [verdicts.get(each.connection, "") if each in self.others else "" for each in shown]
+        own = self._of_times(shown) if self.rules.equal_time else self._of_rates(shown)
+        heading, middle, own_notes = own
+        rows = [[self.title(e), *cells, result] for e, cells, result in zip(shown, middle, results, strict=True)]
+        bold = [(at, len(heading) + 1) for at, result in enumerate(results) if result == "win"]
+        if not self.rules.equal_time:
+            bold += [(at, 1 + self.rates.index(each.rate)) for at, each in enumerate(shown) if each.rate is not None]
+        notes = own_notes
+        if missing := [self.title(each) for each in self.families.values() if not each.records]:
+            notes.append(f"No run record yet: {'; '.join(missing)}.")
+        if few:  # they are not ranked
+            listed = ", ".join(f"{each.connection} {fmean(each.losses.values()):.4f}" for each in few)
+            notes.append(f"{TOO_FEW.capitalize()} for a ranking: {listed}.")
+        return Table(
+            name=f"{PREFIX}{name}", title=name, headings=["connection", *heading, "result"], rows=rows, notes=notes,
+            bold=bold,
+        )  # fmt: skip
+
+    def _of_times(self, shown: Sequence[Family]) -> tuple[list[str], list[list[str]], list[str]]:
+        """Headings, cells and notes of a table with equal updates and equal time."""
+        updates, times = self.tests(equal_time=False), self.tests(equal_time=True)
+        rates = len(self.rates) > 1
+        rows = []
+        for family in shown:
+            mean, low, high = mean_interval(list(family.losses.values())) if family.losses else (None, None, None)
+            interval = "" if low is None else f" [{low:.4f}, {high:.4f}]"
+            time, of_connection = self.time(family), family in self.others
+            rows.append(
+                [
+                    *([family.rate or "-"] if rates else []),
+                    str(len(family.losses)),
+                    "-" if mean is None else f"{mean:.4f}{interval}",
+                    "-" if time is None else f"{time:.2f}",
+                    *(str(test.get(family.connection, "-")) if of_connection else "-" for test in (updates, times)),
+                ]
+            )
+        at_rate = ", at the rate that is better on the first half" if rates else ""
+        wins = f" A win is significant and at least {self.rules.margin:g} lower in both." if self.rules.wins else ""
+        base = self.baseline.connection
+        note = (
+            f"Loss: {self.rules.meaning} [{CONFIDENCE:.0%} interval]{at_rate}. Time: training time relative to {base}, "
+            f"from the times per update in costs.md. Differences from {base}: {_WELCH}{wins}"
+        )
+        headings = [*(["rate"] if rates else []), "seeds", "loss", "time", "at equal updates", "at equal time"]
+        return headings, rows, [note]
+
+    def _of_rates(self, shown: Sequence[Family]) -> tuple[list[str], list[list[str]], list[str]]:
+        """Headings, cells and notes of a table with the mean at each learning rate."""
+        tests = self.tests(equal_time=False)
+        several, chosen_by = len(self.rates) > 1, self.rules.chosen_by.removeprefix("loss_").replace("_", " ")
+        measure = "error" if self.rules.reported == "error" else "loss"
+        means = [[self._mean(each.rates.get(rate, [])) for rate in self.rates] for each in shown]
+        rows = [
+            [*mean, str(len(each.losses)), str(tests.get(each.connection, "-")) if each in self.others else "-"]
+            for each, mean in zip(shown, means, strict=True)
+        ]
+        bold = f" Bold: the rate that is best on the {chosen_by}." if several else ""
+        each_at = ", each at its bold rate" if several else ""
+        note = (
+            f"{measure.capitalize()}: {self.rules.meaning}.{bold} Difference from {self.baseline.connection}{each_at}: "
+            f"{_WELCH}"
+        )
+        return [*(f"{measure}, {rate}" for rate in self.rates), "seeds", "difference"], rows, [note]
+
+    def _mean(self, records: Sequence[Record]) -> str:
+        if not records:
+            return "-"
+        metric = self.rules.reported
+        if any(metric not in record.metrics for record in records):
+            return "diverged"
+        return f"{fmean(record.metrics[metric] for record in records):.4f}"
+
+    def times(self) -> Measurement:
+        """One row per connection with a loss and a time: mean and interval."""
+        rows: list[dict[str, Value]] = []
+        for family in (self.baseline, *self.lengths, *self.others):
+            time = self.time(family)
+            if family.losses and time is not None:
+                mean, low, high = mean_interval(list(family.losses.values()))
+                is_baseline = family not in self.others
+                group = "prenorm+ln, 2,000 to 6,000 updates" if is_baseline else "other connections, 2,000 updates"
+                place: dict[str, Value] = {"model": self.title(family), "group": group, "time": time}
+                rows.append({**place, "quantity": self.rules.reported, "value": mean, "lower": low, "upper": high})
+        return Measurement(analysis="times", conditions={}, rows=rows)
+
+
+def read_comparison(root: Path, results: Results, name: str) -> BaselineComparison:
+    """The comparison of this name in `COMPARISONS`, from the project's recipes and records.
+
+    :raises ValueError: a record was made with other settings than its variant has now.
+    """
+    rules, found = COMPARISONS[name], dict[str, list[Record]]()
+    recipes = [each for each in all_recipes(root) if any(fnmatchcase(each.address, run) for run in rules.runs)]
+    by_address = {recipe.address: recipe for recipe in recipes}
+    for record in results.records:
+        if record.run in by_address and not record.overrides:
+            by_address[record.run].check_record(record)
+            found.setdefault(record.run, []).append(record)
+    return BaselineComparison(rules, recipes, found, read_costs(root))

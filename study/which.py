@@ -1,0 +1,102 @@
+"""What all comparisons with a baseline say of each connection: the tables and the figure of docs/which_connection.md.
+
+`which` has one row per connection that several models tested, `which.details` each of these tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rskip.analysis.measurement import Measurement, Value
+from rskip.experiments.results import Results
+from rskip.records.tables import Table
+from study.baseline import COMPARISONS, BaselineComparison, Family, Welch, read_comparison
+
+NAME, DETAILS = "which", "which.details"
+SEVERAL = 2  # models that tested a connection that is shown
+# each model's comparisons: of a connection that several of them tested, the first counts
+MODELS = (("own_rates", "l4"), ("deep", "l24"), ("translation",), ("vit12",), ("vit24",))
+_LOWER, _HIGHER = "lower", "higher"
+
+
+class Outcome(NamedTuple):
+    """One connection in one model."""
+
+    model: str
+    family: Family
+    test: Welch
+    verdict: str
+
+    @property
+    def found(self) -> str:
+        """The detected difference at equal updates, in one word."""
+        if not self.test.detected:
+            return "not detected"
+        return _LOWER if self.test.mean < 0 else _HIGHER
+
+    @property
+    def said(self) -> str:
+        """The result in a few words, with the size of a detected difference."""
+        size = f"{abs(self.test.mean):.2g} {self.found}"
+        if self.verdict in ("win", "better in both"):
+            return f"**{size}**"
+        return {"better per update": f"{size} per update", "worse": size}.get(self.verdict, self.verdict)
+
+
+def by_connection(root: Path, results: Results) -> dict[str, list[Outcome]]:
+    """The tests of each connection that SEVERAL models tested, in the order of the models and of their losses."""
+    found: dict[str, list[Outcome]] = {}
+    for names in MODELS:
+        known: dict[str, Outcome] = {}
+        for each in _tests(*(read_comparison(root, results, name) for name in names)):
+            known.setdefault(each.family.connection, each)
+        for connection, each in known.items():
+            found.setdefault(connection, []).append(each)
+    return {connection: tests for connection, tests in found.items() if len(tests) >= SEVERAL}
+
+
+def _tests(*comparisons: BaselineComparison) -> Iterator[Outcome]:
+    for each in comparisons:
+        tests, verdicts = each.tests(equal_time=False), each.verdicts()
+        for family in each.others:
+            if family.connection in tests:
+                connection = family.connection
+                yield Outcome(each.rules.model, family, tests[connection], verdicts[connection])
+
+
+def table(name: str, root: Path, results: Results) -> str:
+    """One of the two tables, in Markdown."""
+    found, models = by_connection(root, results), [COMPARISONS[names[0]].model for names in MODELS]
+    if name == DETAILS:
+        headings = ["model", "connection", "seeds", "difference", "detectable", "result"]
+        rows = [
+            [each.model, f"`{each.family.connection}`", str(len(each.family.losses)), str(each.test),
+             f"{each.test.detectable:.2g}", each.verdict]
+            for model in models for tests in found.values() for each in tests if each.model == model
+        ]  # fmt: skip
+        return Table(name=name, title=name, headings=headings, rows=rows, notes=[]).render("markdown")
+    rows = []
+    for connection, tests in found.items():
+        said, time = {each.model: each.said for each in tests}, tests[0].family.update_time
+        shown_time = "" if time is None or tests[0].model != models[0] else f"{time:.2f}"
+        rows.append([f"`{connection}`", shown_time, *(said.get(model, "") for model in models)])
+    shown = [at for at in range(len(models) + 2) if any(row[at] for row in rows)]
+    headings = ["connection", "time ×", *models]
+    return Table(
+        name=name, title=name, headings=[headings[at] for at in shown],
+        rows=[[row[at] for at in shown] for row in rows], notes=[],
+    ).render("markdown")  # fmt: skip
+
+
+def differences(root: Path, results: Results) -> Measurement:
+    """One row per test: the difference at equal updates, its interval, and whether it is detected."""
+    rows: list[dict[str, Value]] = [
+        {
+            "model": connection, "quantity": each.model, "found": each.found, "value": each.test.mean,
+            "lower": each.test.interval[0], "upper": each.test.interval[1],
+        }
+        for connection, tests in by_connection(root, results).items() for each in tests
+    ]  # fmt: skip
+    return Measurement(analysis="differences", conditions={}, rows=rows)

@@ -1,0 +1,37 @@
+"""What several comparisons say of a connection, in one row."""
+
+from __future__ import annotations
+
+import pytest
+
+from rskip.experiments.results import read_results
+from study.baseline import COMPARISONS, Family, Welch
+from study.which import DETAILS, MODELS, NAME, SEVERAL, Outcome, by_connection, differences, table
+
+
+@pytest.mark.parametrize(
+    "mean, p, verdict, said",
+    [
+        (-0.056, 0.004, "win", "**0.056 lower**"),
+        (-0.056, 0.004, "better in both", "**0.056 lower**"),
+        (-0.0387, 0.016, "better per update", "0.039 lower per update"),
+        (0.12, 0.008, "worse", "0.12 higher"),
+        (0.012, 0.4, "worse at equal time", "worse at equal time"),
+        (0.002, 0.9, "not detected", "not detected"),
+    ],
+)
+def test_a_detected_difference_has_its_size(mean, p, verdict, said):
+    family = Family(rules=COMPARISONS["l4"], connection="mhc", updates=1, update_time=1.0)
+    test = Welch(mean=mean, interval=(mean - 0.01, mean + 0.01), p=p, detectable=0.02)
+    assert Outcome("a model", family, test, verdict).said == said
+
+
+def test_the_project_shows_connections_that_several_models_tested(root):
+    results = read_results(root)
+    found = by_connection(root, results)
+    assert all(len(tests) >= SEVERAL for tests in found.values())
+    assert len({each.model for tests in found.values() for each in tests}) <= len(MODELS)
+    lines, details = (table(name, root, results).splitlines() for name in (NAME, DETAILS))
+    assert [line.split("`")[1] for line in lines[2:]] == list(found)
+    count = sum(map(len, found.values()))
+    assert len(details) - 2 == count == len(differences(root, results).rows)
