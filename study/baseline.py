@@ -73,6 +73,7 @@ COMPARISONS = {
     "l4": Rules(model="language model, 4 layers", runs=("lm_field/l4_*",), equal_time=True),
     "l24": Rules(model="language model, 24 layers", runs=("lm_field/l24_*",), equal_time=True, wins=False),
     "rates": Rules(model="language model, 4 layers", runs=("lm_field_rates/*",)),
+    "dual": Rules(model="language model, 4 layers", runs=("lm_dual/*",)),
     "own_rates": Rules(model="language model, 4 layers", runs=("lm_rates/*",)),
     "deep": replace(
         _WHOLE, model="language model, 24 layers", equal_time=True,
@@ -89,6 +90,10 @@ COMPARISONS = {
         wins=False,
     ),
 }  # fmt: skip
+COMPARISONS["translation18"] = replace(
+    COMPARISONS["translation"], model="translation, 18 + 18 layers", baseline="prenorm_ln_warmup800",
+    runs=tuple(f"field/18x18_{name}_warmup800_lr2e-3" for name in ("prenorm_ln", "deepnorm", "3xskip_ln")),
+)  # fmt: skip
 
 
 class Welch(Struct, frozen=True, kw_only=True):
