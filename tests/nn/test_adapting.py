@@ -406,6 +406,19 @@ def test_a_layer_that_is_skipped_is_an_error_where_later_ones_count_on_it(spec):
         third(first(draw(2, 5, WIDTH)))
 
 
+@pytest.mark.parametrize("spec, change", [("hyper", 0.005), ("attnres", 0.25), ("laurel+ln:form=rw", 0.0)])
+def test_the_change_of_outputs_is_what_docs_adapt_says(spec, change):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = dict(n_layer=4, n_head=4, n_embd=64, vocab_size=100, bos_token_id=0, eos_token_id=0)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
+    tokens = torch.arange(64).view(2, 32)
+    before = model(tokens).logits
+    adapt(model, spec)
+    moved = (model.eval()(tokens).logits - before).abs().max() / before.abs().max()
+    assert moved.item() == pytest.approx(change, rel=0.3)
+
+
 def test_an_unknown_model_is_refused_with_advice():
     with pytest.raises(SettingError, match=r"^model \(Linear\) has no block whose residual additions"):
         adapt(nn.Linear(2, 2), "2rskip+ln")
