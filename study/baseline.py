@@ -79,6 +79,12 @@ COMPARISONS = {
         _WHOLE, model="language model, 24 layers", equal_time=True,
         runs=("lm_deep/*", *(f"lm_streams/l24_{name}" for name in _DEEP)),
     ),
+    "deep_rates": Rules(
+        model="language model, 24 layers", equal_time=True, runs=(
+            "lm_deep_rates/*", "lm_deep/prenorm_ln_3000", "lm_streams/l24_prenorm_ln", "lm_streams/l24_hyper",
+            "lm_streams/l24_mhc-start_deepseek",
+        ),
+    ),
     "starts": replace(
         _WHOLE, model="mHC, 24 layers", baseline="mhc", runs=("lm_streams/l24_mhc", "lm_streams/l24_mhc-start_*"),
     ),

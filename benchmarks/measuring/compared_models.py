@@ -93,8 +93,8 @@ def _token_loss(model: Transformer, features: Tensor, target: Tensor) -> Tensor:
 
 # the forms of models of 2026 that are options, and the families that recipes/lm_field.yaml is older than
 OF_2026 = (
-    "mhc:reads=previous", "mhc:exit=head", "mhc:exit=head,residual=identity,start=hy4", "attnres:layers=2",
-    "attnres:queries=3", "x0:backout=true",
+    "mhc:start=deepseek", "mhc:reads=previous", "mhc:exit=head", "mhc:exit=head,residual=identity,start=hy4",
+    "attnres:layers=2", "attnres:queries=3", "x0:backout=true",
 )  # fmt: skip
 NEW_FAMILIES = ("gated_residual", "lanes")
 
