@@ -85,7 +85,10 @@ COMPARISONS = {
             "lm_streams/l24_mhc-start_deepseek",
         ),
     ),
-    "starts": replace(
+    "starts4": replace(
+        _WHOLE, model="mHC, 4 layers", baseline="mhc", runs=("lm_streams/l4_mhc", "lm_streams/l4_mhc-start_*"),
+    ),
+    "starts24": replace(
         _WHOLE, model="mHC, 24 layers", baseline="mhc", runs=("lm_streams/l24_mhc", "lm_streams/l24_mhc-start_*"),
     ),
     "vit12": replace(_IMAGES, model="vision transformer, 12 blocks", runs=("cifar10_vit/d12_*",)),
@@ -291,7 +294,7 @@ class BaselineComparison:
         heading, middle, own_notes = own
         rows = [[self.title(e), *cells, result] for e, cells, result in zip(shown, middle, results, strict=True)]
         bold = [(at, len(heading) + 1) for at, result in enumerate(results) if result == "win"]
-        if not self.rules.equal_time:
+        if not self.rules.equal_time and len(self.rates) > 1:
             bold += [(at, 1 + self.rates.index(each.rate)) for at, each in enumerate(shown) if each.rate is not None]
         notes = own_notes
         if missing := [self.title(each) for each in self.families.values() if not each.records]:

@@ -17,7 +17,10 @@ from study.baseline import COMPARISONS, BaselineComparison, Family, Welch, read_
 NAME, DETAILS = "which", "which.details"
 SEVERAL = 2  # models that tested a connection that is shown
 # each model's comparisons: of a connection that several of them tested, the first counts
-MODELS = (("dual", "own_rates", "l4"), ("deep_rates", "deep", "l24"), ("translation",), ("translation18",), ("vit12",), ("vit24",))
+MODELS = (
+    ("dual", "own_rates", "l4"), ("deep_rates", "deep", "l24"), ("translation",), ("translation18",), ("vit12",),
+    ("vit24",),
+)  # fmt: skip
 _LOWER, _HIGHER = "lower", "higher"
 
 

@@ -18,7 +18,7 @@ from rskip.vision.datasets import DATASETS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recipe", metavar="RECIPE",
-        help="RECIPE or RECIPE/VARIANT in recipes/, such as multi30k_en_de/sas; or the path of a recipe file",
+        help="RECIPE or RECIPE/VARIANT in recipes/, such as multi30k_en_de/sas; or FILE.yaml or FILE.yaml/VARIANT",
     )  # fmt: skip
     parser.add_argument(
         "--variants", nargs="+", metavar="VARIANT",

@@ -45,7 +45,7 @@ MACHINE = ("channels_last", "compile", "sync_batch_norm", "evaluate_every", "sav
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = TRAIN_EXAMPLES
     parser.add_argument(
-        "recipe", nargs="?", metavar="RECIPE", help="recipe of kind vision: RECIPE/VARIANT, or the path of a file"
+        "recipe", nargs="?", metavar="RECIPE", help="recipe of kind vision: RECIPE/VARIANT, or FILE.yaml/VARIANT"
     )
     change = "warmup_iterations=0 milestones=[8000,12000]"
     add_training_arguments(parser, change=change, without_probe="the recipe's probe")

@@ -191,7 +191,8 @@ def load_recipe(name: str | os.PathLike[str], *, variant: str | None = None, ove
     recipes = load_recipes(path, variants=None if variant is None else [variant], overrides=overrides)
     if len(recipes) != 1 or variant != recipes[0].variant:
         listed = ", ".join(str(recipe.variant) for recipe in recipes)
-        raise SettingError("", f"has variants ({listed})", expected="one of them", advice="name it", source=str(path))
+        advice = f"name it, such as {path}/{recipes[0].variant}"
+        raise SettingError("", f"has variants ({listed})", expected="one of them", advice=advice, source=str(path))
     return recipes[0]
 
 
@@ -262,12 +263,14 @@ def with_baseline(recipes: Sequence[Recipe], name: str, baseline: str) -> list[R
 def find_recipe(name: str | os.PathLike[str]) -> tuple[Path, str | None]:
     """Finds a recipe's file, and the variant that the name chooses; None means all.
 
-    :param name: the path of a file, such as `recipes/FILE.yaml`; or `FILE` or `FILE/VARIANT` for a file in recipes/ of
-        the current folder, where VARIANT may be a shell pattern.
+    :param name: the path of a file, such as `recipes/FILE.yaml`, or `recipes/FILE.yaml/VARIANT`; or `FILE` or
+        `FILE/VARIANT` for a file in recipes/ of the current folder. VARIANT may be a shell pattern.
     :raises FileNotFoundError: no such file.
     """
     path, variant = Path(name), None
-    if path.suffix not in _SUFFIXES:
+    if path.parent.suffix in _SUFFIXES:
+        path, variant = path.parent, path.name
+    elif path.suffix not in _SUFFIXES:
         recipe, _, last = str(name).partition("/")
         path, variant = FOLDER / f"{recipe}.yaml", last or None
     if path.is_file():

@@ -194,12 +194,12 @@ def test_an_address_stands_for_a_variant_of_a_file_in_recipes(here: Write) -> No
     for variant in ("skip_ln", "2rskip_ln", "lr1.6e-2"):
         recipe = load_recipe(f"my_study/{variant}")
         assert (recipe.path, recipe.variant, recipe.address) == (path, variant, f"my_study/{variant}")
-        assert recipe.config == load_recipe(path, variant=variant).config
+        assert recipe.config == load_recipe(path, variant=variant).config == load_recipe(path / variant).config
     assert [recipe.variant for recipe in load_recipes("my_study/*_ln")] == ["skip_ln", "2rskip_ln"]
     assert len(load_recipes("my_study")) == 3 and load_recipe("one").address == "one"
     assert find_recipe("my_study/a/b") == (path, "a/b") and find_recipe(path) == (path, None)
     for name, message in {
-        "my_study": "has variants (skip_ln, 2rskip_ln, lr1.6e-2): expected one of them; name it",
+        "my_study": "has variants (skip_ln, 2rskip_ln, lr1.6e-2): expected one of them; name it, such as recipes/my_",
         "my_study/2rskpi_ln": "no variant 2rskpi_ln (did you mean '2rskip_ln'?)",
         "one/a": "no variant a; its variants: none, the file is one run",
     }.items():
