@@ -44,7 +44,6 @@ class Rules:
     :param reported, chosen_by: metrics of run records: the one that is compared, and the one that chooses the rate.
     :param meaning: what `reported` is, in words.
     :param margin: a smaller difference is not a win.
-    :param timed: whether costs.md has times per update in this model.
     :param equal_time: whether equal time is tested too.
     :param wins: whether a connection can win; otherwise it can only be better.
     """
@@ -56,7 +55,6 @@ class Rules:
     chosen_by: str = "loss_first_half"
     meaning: str = _SECOND_HALF
     margin: float = 0.01
-    timed: bool = True
     equal_time: bool = False
     wins: bool = True
 
@@ -68,7 +66,7 @@ _IMAGES = Rules(
     model="", runs=(), reported="error", chosen_by="error", meaning="mean test error, %", margin=0.0
 )
 _DEEP = ("prenorm_ln", "mhc", "mhc-re*", "hyper", "gated_residual")
-_TRANSLATION = ("2xskip_ln", "1xskip_ln", "askip_ln", "hyper", "hyper_static", "attnres", "mhc", "sas", "prenorm_ln")
+_TRANSLATION = ("2xskip_ln", "1xskip_ln", "askip_ln", "hyper", "attnres", "mhc", "sas", "prenorm_ln")
 COMPARISONS = {
     "l4": Rules(model="language model, 4 layers", runs=("lm_field/l4_*",), equal_time=True),
     "l24": Rules(model="language model, 24 layers", runs=("lm_field/l24_*",), equal_time=True, wins=False),
@@ -85,6 +83,7 @@ COMPARISONS = {
             "lm_streams/l24_mhc-start_deepseek",
         ),
     ),
+    "deep_all": Rules(model="language model, 24 layers", equal_time=True, runs=("lm_deep_all/*",)),
     "starts4": replace(
         _WHOLE, model="mHC, 4 layers", baseline="mhc", runs=("lm_streams/l4_mhc", "lm_streams/l4_mhc-start_*"),
     ),
@@ -95,7 +94,7 @@ COMPARISONS = {
     "vit24": replace(_IMAGES, model="vision transformer, 24 blocks", runs=("cifar10_vit/d24_*",)),
     "translation": Rules(
         model="translation, 6 + 6 layers", runs=tuple(f"field/6x6_{name}_lr2e-3" for name in _TRANSLATION),
-        reported="valid_loss", chosen_by="valid_loss", meaning="mean validation loss, bits per token", timed=False,
+        reported="valid_loss", chosen_by="valid_loss", meaning="mean validation loss, bits per token",
         wins=False,
     ),
 }  # fmt: skip
@@ -215,12 +214,16 @@ class BaselineComparison:
                     name,
                     Family(
                         rules=rules, connection=train["connection"], updates=train.get("iterations") or 0,
-                        update_time=costs.figures(recipe, recipe)["time"] if rules.timed else None,
+                        update_time=costs.figures(recipe, recipe)["time"],
                     ),
                 )  # fmt: skip
                 family.rates[rate] = list(records.get(recipe.address, ()))
         self.rates = list(dict.fromkeys(rate for family in self.families.values() for rate in family.rates))
         self.baseline = self.families[rules.baseline]
+        base = self.baseline.update_time
+        for family in self.families.values():
+            own = family.update_time
+            family.update_time = None if own is None or base is None else own / base
         self.lengths = [each for each in self.families.values() if each.updates != self.baseline.updates]
         others = [each for each in self.families.values() if each is not self.baseline and each not in self.lengths]
         self.others = sorted(others, key=lambda each: fmean(each.losses.values()) if each.losses else 1e9)

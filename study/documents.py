@@ -52,7 +52,7 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
             return FAMILY_TABLES[name]()
         if name == PAPERS:
             return papers_table(results)
-        if name in (which.NAME, which.DETAILS):
+        if name in which.NAMES:
             return which.table(name, root, results)
         if name == streams.NAME:
             return streams.side_by_side(root)

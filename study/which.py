@@ -1,6 +1,7 @@
 """What all comparisons with a baseline say of each connection: the tables and the figure of docs/which_connection.md.
 
-`which` has one row per connection that several models tested, `which.details` each of these tests.
+`which` has one row per connection that several models tested, `which.lower` those that are lower in one of them, and
+`which.details` each of these tests.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from rskip.experiments.results import Results
 from rskip.records.tables import Table
 from study.baseline import COMPARISONS, BaselineComparison, Family, Welch, read_comparison
 
-NAME, DETAILS = "which", "which.details"
+NAME, LOWER, DETAILS = NAMES = ("which", "which.lower", "which.details")
 SEVERAL = 2  # models that tested a connection that is shown
 # each model's comparisons: of a connection that several of them tested, the first counts
 MODELS = (
-    ("dual", "own_rates", "l4"), ("deep_rates", "deep", "l24"), ("translation",), ("translation18",), ("vit12",),
-    ("vit24",),
+    ("dual", "own_rates", "l4"), ("deep_all", "deep_rates"),
+    ("translation",), ("translation18",),
+    ("vit12",), ("vit24",),
 )  # fmt: skip
 _LOWER, _HIGHER = "lower", "higher"
 
@@ -42,7 +44,7 @@ class Outcome(NamedTuple):
     @property
     def said(self) -> str:
         """The result in a few words, with the size of a detected difference."""
-        size = f"{abs(self.test.mean):.2g} {self.found}"
+        size = f"{abs(self.test.mean):#.2g} {self.found}"
         if self.verdict in ("win", "better in both"):
             return f"**{size}**"
         return {"better per update": f"{size} per update", "worse": size}.get(self.verdict, self.verdict)
@@ -70,18 +72,20 @@ def _tests(*comparisons: BaselineComparison) -> Iterator[Outcome]:
 
 
 def table(name: str, root: Path, results: Results) -> str:
-    """One of the two tables, in Markdown."""
+    """One of the tables, in Markdown."""
     found, models = by_connection(root, results), [COMPARISONS[names[0]].model for names in MODELS]
     if name == DETAILS:
         headings = ["model", "connection", "seeds", "difference", "detectable", "result"]
         rows = [
             [each.model, f"`{each.family.connection}`", str(len(each.family.losses)), str(each.test),
-             f"{each.test.detectable:.2g}", each.verdict]
+             f"{each.test.detectable:#.2g}", each.verdict]
             for model in models for tests in found.values() for each in tests if each.model == model
         ]  # fmt: skip
         return Table(name=name, title=name, headings=headings, rows=rows, notes=[]).render("markdown")
     rows = []
     for connection, tests in found.items():
+        if name == LOWER and all(each.found != _LOWER for each in tests):
+            continue
         said, time = {each.model: each.said for each in tests}, tests[0].family.update_time
         shown_time = "" if time is None or tests[0].model != models[0] else f"{time:.2f}"
         rows.append([f"`{connection}`", shown_time, *(said.get(model, "") for model in models)])

@@ -6,7 +6,7 @@ import pytest
 
 from rskip.experiments.results import read_results
 from study.baseline import COMPARISONS, Family, Welch
-from study.which import DETAILS, MODELS, NAME, SEVERAL, Outcome, by_connection, differences, table
+from study.which import DETAILS, LOWER, MODELS, NAME, SEVERAL, Outcome, by_connection, differences, table
 
 
 @pytest.mark.parametrize(
@@ -33,5 +33,6 @@ def test_the_project_shows_connections_that_several_models_tested(root):
     assert len({each.model for tests in found.values() for each in tests}) <= len(MODELS)
     lines, details = (table(name, root, results).splitlines() for name in (NAME, DETAILS))
     assert [line.split("`")[1] for line in lines[2:]] == list(found)
+    assert len(table(LOWER, root, results).splitlines()) < len(lines)
     count = sum(map(len, found.values()))
     assert len(details) - 2 == count == len(differences(root, results).rows)
