@@ -65,7 +65,6 @@ _WHOLE = Rules(
 _IMAGES = Rules(
     model="", runs=(), reported="error", chosen_by="error", meaning="mean test error, %", margin=0.0
 )
-_DEEP = ("prenorm_ln", "mhc", "mhc-re*", "hyper", "gated_residual")
 _TRANSLATION = ("2xskip_ln", "1xskip_ln", "askip_ln", "hyper", "attnres", "mhc", "sas", "prenorm_ln")
 COMPARISONS = {
     "l4": Rules(model="language model, 4 layers", runs=("lm_field/l4_*",), equal_time=True),
@@ -73,10 +72,6 @@ COMPARISONS = {
     "rates": Rules(model="language model, 4 layers", runs=("lm_field_rates/*",)),
     "dual": Rules(model="language model, 4 layers", runs=("lm_dual/*",)),
     "own_rates": Rules(model="language model, 4 layers", runs=("lm_rates/*",)),
-    "deep": replace(
-        _WHOLE, model="language model, 24 layers", equal_time=True,
-        runs=("lm_deep/*", *(f"lm_streams/l24_{name}" for name in _DEEP)),
-    ),
     "deep_rates": Rules(
         model="language model, 24 layers", equal_time=True, runs=(
             "lm_deep_rates/*", "lm_deep/prenorm_ln_3000", "lm_streams/l24_prenorm_ln", "lm_streams/l24_hyper",
