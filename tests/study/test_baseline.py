@@ -14,7 +14,7 @@ from rskip.experiments.recipe import all_recipes
 from rskip.experiments.results import read_results
 from rskip.records import Record
 from rskip.records.statistics import holm
-from study.baseline import COMPARISONS, BaselineComparison, Welch, mean_interval, read_comparison, welch
+from study.baseline import COMPARISONS, SAME_TIME, BaselineComparison, Welch, mean_interval, read_comparison, welch
 from study.costs import Cost, Costs, Model
 from study.grid_drawing import chart_of, draw_chart
 
@@ -76,6 +76,8 @@ def test_the_rate_is_chosen_over_the_seeds_that_ran_at_both(compared):
     del family.rates["0.003"][1:]  # its seed 1 is 1.9005 - 0.002; the other rate's is 1.898, and its mean 1.9
     assert family.rate == "0.001"
     assert len(family.losses) == 5
+    family.rates["0.003"].clear()
+    assert family.rate == "0.001"
 
 
 def test_verdicts(compared):
@@ -159,7 +161,10 @@ def test_the_time_of_every_compared_connection_was_measured(root, name):
 def test_times_are_those_of_the_depth(root):
     four, deep = (read_comparison(root, read_results(root), name) for name in ("l4", "l24"))
     assert four.time(four.families["prenorm_ln_3000"]) == 1.5
-    assert deep.time(deep.families["hyper"]) != four.time(four.families["hyper"])
+    assert deep.time(deep.families["hyper"]) != four.time(four.families["hyper"])  # never the other depth's
+    again = read_comparison(root, read_results(root), "rates")
+    slower = [family.connection for family in again.families.values() if again.time(family) > SAME_TIME]
+    assert set(slower) <= {"siamese"}, "docs/lm_field.md says which is slower"
 
 
 def test_welchs_test_equals_scipys():
