@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,6 +51,7 @@ class Outcome(NamedTuple):
         return {"better per update": f"{size} per update", "worse": size}.get(self.verdict, self.verdict)
 
 
+@cache  # for three tables and the figure
 def by_connection(root: Path, results: Results) -> dict[str, list[Outcome]]:
     """The tests of each connection that SEVERAL models tested, in the order of the models and of their losses."""
     found: dict[str, list[Outcome]] = {}
