@@ -79,6 +79,9 @@ COMPARISONS = {
         ),
     ),
     "deep_all": Rules(model="language model, 24 layers", equal_time=True, runs=("lm_deep_all/*",)),
+    "deep_starts": Rules(
+        model="mHC, 24 layers", baseline="mhc", runs=("lm_deep_all/mhc_lr*", "lm_deep_all/mhc-start_*"),
+    ),
     "starts4": replace(
         _WHOLE, model="mHC, 4 layers", baseline="mhc", runs=("lm_streams/l4_mhc", "lm_streams/l4_mhc-start_*"),
     ),

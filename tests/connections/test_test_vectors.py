@@ -46,16 +46,49 @@ def test_our_connections_reproduce_them(case):
         torch.testing.assert_close(found.tolist(), case["gradients"][name], rtol=1e-11, atol=1e-11)
 
 
-def test_a_transposed_residual_matrix_is_seen():
-    """R is indexed [from, to], and no case has a symmetric one."""
-    for case in CASES[:2]:
-        connection: Any = build_connection(case["spec"], 4, place=Place("decoder", "self_attn", 5, 6, 3, 3)).double()
-        for name, value in read(case["parameters"]).items():
-            connection.get_parameter(name).data = value.detach()
-        h, f = (torch.tensor(case["inputs"][name], dtype=torch.float64) for name in ("state", "f"))
-        weights, outputs = connection.weights(h)
-        wrong = weights[..., 1:] @ h + outputs * f.unsqueeze(-2)
-        assert (wrong - torch.tensor(case["outputs"]["state"], dtype=torch.float64)).abs().max() > 0.1
+def mhc(
+    case: dict[str, Any], *, transposed: bool = False, each_stream: bool = False, divisions: int = 39,
+    sinkhorn: float = 1e-6, exponentials: bool = False, rms: float = 1e-5, gate: float | None = None, beta: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """The formula of a case of `mhc`, or a common fault: the branch's input, and the streams after the block."""
+    h, f = read(case["inputs"]).values()
+    own, n = read(case["parameters"]), 3
+    gate = (1e-6 if "gate_eps" in case["spec"] else 0.0) if gate is None else gate
+    over = (-1,) if each_stream else (-2, -1)
+    flat = (h / (h.square().mean(over, keepdim=True) + rms).sqrt()).flatten(-2)
+    u, v, w = (flat @ own["mixing"].T).split([n, n, n * n], -1)
+    scale, bias = own["scale"], own["bias"].split([n, n, n * n])
+    enters, outputs = (scale[0] * u + bias[0]).sigmoid() + gate, 2 * (scale[1] * v + bias[1]).sigmoid() + beta
+    logits = (scale[2] * w + bias[2]).unflatten(-1, (n, n))
+    r = logits.exp() if exponentials else logits.softmax(-1) + sinkhorn
+    for at in range(divisions):
+        r = r / (r.sum(-1 if at % 2 else -2, keepdim=True) + sinkhorn)
+    mixed = (enters.unsqueeze(-1) * h).sum(-2)
+    given = own["norm.weight"] * mixed / (mixed.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    return given, (r if transposed else r.mT) @ h + outputs.unsqueeze(-1) * f.unsqueeze(-2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "given", "state"),
+    [
+        ({}, (0, 1e-15), (0, 1e-15)),
+        ({"transposed": True}, (0, 1e-15), (0.5, 1.2)),
+        ({"each_stream": True}, (0.01, 0.03), (0.3, 0.5)),
+        ({"divisions": 5}, (0, 1e-15), (1e-3, 1e-2)),
+        ({"sinkhorn": 0.0}, (0, 1e-15), (3e-6, 4e-6)),
+        ({"exponentials": True}, (0, 1e-15), (3e-6, 4e-6)),
+        ({"rms": 1e-6}, (2e-7, 2e-6), (7e-6, 7e-6)),
+        ({"gate": 0.0}, (0, 4e-7), (0, 1e-15)),
+        ({"beta": 1e-6}, (0, 1e-15), (2e-6, 2e-6)),
+    ],
+)
+def test_faults_make_the_differences_that_the_page_lists(fault, given, state):
+    """The table of docs/own_connection.md, each value rounded to one digit."""
+    for case in CASES[1:3]:
+        expected = read(case["outputs"])
+        for found, name, (low, high) in zip(mhc(case, **fault), ("given", "state"), (given, state), strict=True):
+            difference = float((found - expected[name]).abs().max().detach())
+            assert low <= float(f"{difference:.0e}") <= high
 
 
 def test_the_script_writes_them():
