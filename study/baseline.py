@@ -65,7 +65,14 @@ _WHOLE = Rules(
 _IMAGES = Rules(
     model="", runs=(), reported="error", chosen_by="error", meaning="mean test error, %", margin=0.0
 )
-_TRANSLATION = ("2xskip_ln", "1xskip_ln", "askip_ln", "hyper", "attnres", "mhc", "sas", "prenorm_ln")
+_TRANSLATION = Rules(
+    model="translation, 6 + 6 layers",
+    runs=tuple(
+        f"field/6x6_{name}_lr2e-3"
+        for name in ("2xskip_ln", "1xskip_ln", "askip_ln", "hyper", "attnres", "mhc", "sas", "prenorm_ln")
+    ),
+    reported="valid_loss", chosen_by="valid_loss", meaning="mean validation loss, bits per token", wins=False,
+)  # fmt: skip
 COMPARISONS = {
     "l4": Rules(model="language model, 4 layers", runs=("lm_field/l4_*",), equal_time=True),
     "l24": Rules(model="language model, 24 layers", runs=("lm_field/l24_*",), equal_time=True, wins=False),
@@ -90,16 +97,12 @@ COMPARISONS = {
     ),
     "vit12": replace(_IMAGES, model="vision transformer, 12 blocks", runs=("cifar10_vit/d12_*",)),
     "vit24": replace(_IMAGES, model="vision transformer, 24 blocks", runs=("cifar10_vit/d24_*",)),
-    "translation": Rules(
-        model="translation, 6 + 6 layers", runs=tuple(f"field/6x6_{name}_lr2e-3" for name in _TRANSLATION),
-        reported="valid_loss", chosen_by="valid_loss", meaning="mean validation loss, bits per token",
-        wins=False,
+    "translation": _TRANSLATION,
+    "translation18": replace(
+        _TRANSLATION, model="translation, 18 + 18 layers", baseline="prenorm_ln_warmup800",
+        runs=tuple(f"field/18x18_{name}_warmup800_lr[24]e-3" for name in ("prenorm_ln", "deepnorm", "3xskip_ln")),
     ),
 }  # fmt: skip
-COMPARISONS["translation18"] = replace(
-    COMPARISONS["translation"], model="translation, 18 + 18 layers", baseline="prenorm_ln_warmup800",
-    runs=tuple(f"field/18x18_{name}_warmup800_lr2e-3" for name in ("prenorm_ln", "deepnorm", "3xskip_ln")),
-)  # fmt: skip
 
 
 class Welch(Struct, frozen=True, kw_only=True):
