@@ -112,7 +112,8 @@ def gpus_to_use(asked: int | None) -> int:
     if asked is None:
         return min(present, 1)
     if not 0 <= asked <= present:
-        raise SettingError.of_value("gpus", asked, f"0 (the CPU) to {present}, the number of GPUs that PyTorch finds")
+        up_to = f" to {present}, the number of GPUs" if present else ": it is all"
+        raise SettingError.of_value("gpus", asked, f"0 (the CPU){up_to} that PyTorch finds")
     return asked
 
 

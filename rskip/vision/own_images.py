@@ -639,13 +639,12 @@ def _arrays_of(name: str, arrays: Mapping[str, np.ndarray], images_key: str, lab
 def _npz_class_names(
     name: str, arrays: Mapping[str, np.ndarray], parts: Mapping[str, Part], known: Sequence[str] | None
 ) -> tuple[str, ...]:
-    """The class names of the file, else of the model, else numbers up to the highest training label."""
+    """The class names of the file, else of the model, else a number for each training label."""
     given: Any = next((arrays[key] for key in CLASS_NAMES if key in arrays), None)
     if given is None and known is not None:
         return tuple(known)
     if given is None:
-        labels = {*next(iter(parts.values())).labels}
-        return tuple(map(str, range(min(max(labels, default=-1), len(labels)) + 1)))  # checked later: without gaps
+        return tuple(map(str, range(len({*next(iter(parts.values())).labels}))))
     if given.ndim != 1 or given.dtype.kind not in "US" or len(np.unique(given)) < len(given):
         problem = f"{name}: the classes are {given.dtype} of shape {given.shape}"
         raise ValueError(f"{problem}: expected a 1-D array of different names")
