@@ -85,6 +85,7 @@ COMPARISONS = {
             "lm_streams/l24_mhc-start_deepseek",
         ),
     ),
+    "deep_siamese": Rules(model="language model, 24 layers", equal_time=True, runs=("lm_deep_siamese/*",)),
     "deep_all": Rules(model="language model, 24 layers", equal_time=True, runs=("lm_deep_all/*",)),
     "deep_starts": Rules(
         model="mHC, 24 layers", baseline="mhc", runs=("lm_deep_all/mhc_lr*", "lm_deep_all/mhc-start_*"),
