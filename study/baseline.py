@@ -75,7 +75,6 @@ _TRANSLATION = Rules(
 )  # fmt: skip
 COMPARISONS = {
     "l4": Rules(model="language model, 4 layers", runs=("lm_field/l4_*",), equal_time=True),
-    "l24": Rules(model="language model, 24 layers", runs=("lm_field/l24_*",), equal_time=True, wins=False),
     "rates": Rules(model="language model, 4 layers", runs=("lm_field_rates/*",)),
     "dual": Rules(model="language model, 4 layers", runs=("lm_dual/*",)),
     "own_rates": Rules(model="language model, 4 layers", runs=("lm_rates/*",)),
@@ -331,11 +330,11 @@ class BaselineComparison:
                 ]
             )
         at_rate = ", at the rate that is better on the first half" if rates else ""
-        wins = f" A win is significant and at least {self.rules.margin:g} lower in both." if self.rules.wins else ""
         base = self.baseline.connection
         note = (
             f"Loss: {self.rules.meaning} [{CONFIDENCE:.0%} interval]{at_rate}. Time: training time relative to {base}, "
-            f"from the times per update in costs.md. Differences from {base}: {_WELCH}{wins}"
+            f"from the times per update in costs.md. Differences from {base}: {_WELCH} A win is significant and at "
+            f"least {self.rules.margin:g} lower in both."
         )
         headings = [*(["rate"] if rates else []), "seeds", "loss", "time", "at equal updates", "at equal time"]
         return headings, rows, [note]

@@ -20,7 +20,7 @@ NAME, LOWER, DETAILS = NAMES = ("which", "which.lower", "which.details")
 SEVERAL = 2  # models that tested a connection that is shown
 # each model's comparisons: of a connection that several of them tested, the first counts
 MODELS = (
-    ("dual", "own_rates", "l4"), ("deep_siamese", "deep_all", "deep_rates"),
+    ("dual", "own_rates", "l4"), ("deep_siamese", "deep_all"),
     ("translation",), ("translation18",),
     ("vit12",), ("vit24",),
 )  # fmt: skip
