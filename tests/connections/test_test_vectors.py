@@ -46,6 +46,18 @@ def test_our_connections_reproduce_them(case):
         torch.testing.assert_close(found.tolist(), case["gradients"][name], rtol=1e-11, atol=1e-11)
 
 
+def test_a_transposed_matrix_of_hyper_is_seen():
+    """R is indexed [from, to], and the case has no symmetric one."""
+    case = CASES[0]
+    connection: Any = build_connection(case["spec"], 4, place=Place("decoder", "self_attn", 5, 6, 3, 3)).double()
+    for name, value in read(case["parameters"]).items():
+        connection.get_parameter(name).data = value.detach()
+    h, f = (torch.tensor(case["inputs"][name], dtype=torch.float64) for name in ("state", "f"))
+    weights, outputs = connection.weights(h)
+    wrong = weights[..., 1:] @ h + outputs * f.unsqueeze(-2)
+    assert (wrong - torch.tensor(case["outputs"]["state"], dtype=torch.float64)).abs().max() > 0.1
+
+
 def mhc(
     case: dict[str, Any], *, transposed: bool = False, each_stream: bool = False, divisions: int = 39,
     sinkhorn: float = 1e-6, exponentials: bool = False, rms: float = 1e-5, gate: float | None = None, beta: float = 0.0,

@@ -288,6 +288,7 @@ def test_arrays_with_channels_and_names(tmp_path: Path) -> None:
         ({"images": IMAGES, "labels": LABELS[:5]}, r"labels is int64 of shape \(5,\): expected"),
         ({"images": IMAGES, "labels": LABELS / 2}, "labels is float64 of shape .* whole numbers"),
         ({"images": IMAGES, "labels": LABELS - 1}, "labels has the label -1: expected 0 to 2"),
+        ({"images": IMAGES, "labels": LABELS + 1}, "labels has the label 3: expected 0 to 2"),
         ({"images": IMAGES, "labels": LABELS * 2}, "labels has the label 4: expected 0 to 2, the numbers of 3 classes"),
         ({"images": IMAGES, "labels": LABELS * 0}, "the only class is 0: expected two or more"),
         ({"images": IMAGES, "labels": LABELS, "classes": list("aab")}, "expected a 1-D array of different names"),
