@@ -108,7 +108,7 @@ EXTRAS = {
 setup(
     name="rskip",
     version=re.search(r'__version__ = "(.+)"', (ROOT / "rskip" / "__init__.py").read_text("utf-8"))[1],
-    description="Try mHC, hyper-connections, attention residuals, DeepNorm, rSkip and 30 more in your PyTorch model by changing one string",
+    description="Try mHC, hyper-connections, attention residuals, DeepNorm, rSkip and 32 more in your PyTorch model by changing one string",
     long_description=readme(),
     long_description_content_type="text/markdown",
     license="MIT",

@@ -42,7 +42,7 @@ class Rules:
     :param runs: shell patterns of the recipes' addresses. A variant's name is `name`, or has parts around it: the depth
         before it and the learning rate behind it.
     :param reported, chosen_by: metrics of run records: the one that is compared, and the one that chooses the rate.
-    :param meaning: what `reported` is, in words.
+    :param meaning, unit: what `reported` is, in words, and its unit.
     :param margin: a smaller difference is not a win.
     :param equal_time: whether equal time is tested too.
     :param wins: whether a connection can win; otherwise it can only be better.
@@ -54,6 +54,7 @@ class Rules:
     reported: str = "loss_second_half"
     chosen_by: str = "loss_first_half"
     meaning: str = _SECOND_HALF
+    unit: str = "nats"
     margin: float = 0.01
     equal_time: bool = False
     wins: bool = True
@@ -63,7 +64,7 @@ _WHOLE = Rules(
     model="", runs=(), reported="loss", chosen_by="loss", meaning="mean nats per character on the validation text"
 )
 _IMAGES = Rules(
-    model="", runs=(), reported="error", chosen_by="error", meaning="mean test error, %", margin=0.0
+    model="", runs=(), reported="error", chosen_by="error", meaning="mean test error, %", unit="%", margin=0.0
 )
 _TRANSLATION = Rules(
     model="translation, 6 + 6 layers",
@@ -71,7 +72,8 @@ _TRANSLATION = Rules(
         f"field/6x6_{name}_lr2e-3"
         for name in ("2xskip_ln", "1xskip_ln", "askip_ln", "hyper", "attnres", "mhc", "sas", "prenorm_ln")
     ),
-    reported="valid_loss", chosen_by="valid_loss", meaning="mean validation loss, bits per token", wins=False,
+    reported="valid_loss", chosen_by="valid_loss", meaning="mean validation loss, bits per token",
+    unit="bits", wins=False,
 )  # fmt: skip
 COMPARISONS = {
     "l4": Rules(model="language model, 4 layers", runs=("lm_field/l4_*",), equal_time=True),

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -20,11 +20,11 @@ NAME, LOWER, DETAILS = NAMES = ("which", "which.lower", "which.details")
 SEVERAL = 2  # models that tested a connection that is shown
 # each model's comparisons: of a connection that several of them tested, the first counts
 MODELS = (
-    ("dual", "own_rates", "l4"), ("deep_siamese", "deep_all"),
+    ("dual", "rates", "own_rates", "l4"), ("deep_siamese", "deep_all"),
     ("translation",), ("translation18",),
     ("vit12",), ("vit24",),
 )  # fmt: skip
-_LOWER, _HIGHER = "lower", "higher"
+_LOWER, _HIGHER, _SLOWER = "lower", "higher", "worse at equal time"
 
 
 class Outcome(NamedTuple):
@@ -43,6 +43,11 @@ class Outcome(NamedTuple):
         return _LOWER if self.test.mean < 0 else _HIGHER
 
     @property
+    def time(self) -> str:
+        """Time per update relative to the baseline's."""
+        return "" if self.family.update_time is None else f"{self.family.update_time:.2f}"
+
+    @property
     def said(self) -> str:
         """The result in a few words, with the size of a detected difference."""
         size = f"{abs(self.test.mean):#.2g} {self.found}"
@@ -58,7 +63,9 @@ def by_connection(root: Path, results: Results) -> dict[str, list[Outcome]]:
     for names in MODELS:
         known: dict[str, Outcome] = {}
         for each in _tests(*(read_comparison(root, results, name) for name in names)):
-            known.setdefault(each.family.connection, each)
+            first = known.setdefault(each.family.connection, each)
+            if first.verdict == "not detected" and each.verdict == _SLOWER:  # the first may not have tested equal time
+                known[each.family.connection] = first._replace(verdict=_SLOWER)
         for connection, each in known.items():
             found.setdefault(connection, []).append(each)
     return {connection: tests for connection, tests in found.items() if len(tests) >= SEVERAL}
@@ -73,24 +80,26 @@ def _tests(*comparisons: BaselineComparison) -> Iterator[Outcome]:
                 yield Outcome(each.rules.model, family, tests[connection], verdicts[connection])
 
 
+def _lower_in_one(tests: Sequence[Outcome]) -> bool:
+    return any(each.found == _LOWER for each in tests)
+
+
 def table(name: str, root: Path, results: Results) -> str:
     """One of the tables, in Markdown."""
     found, models = by_connection(root, results), [COMPARISONS[names[0]].model for names in MODELS]
     if name == DETAILS:
-        headings = ["model", "connection", "seeds", "difference", "detectable", "result"]
+        headings = ["model", "connection", "time ×", "seeds", "difference", "MDE", "result"]
         rows = [
-            [each.model, f"`{each.family.connection}`", str(len(each.family.losses)), str(each.test),
-             f"{each.test.detectable:#.2g}", each.verdict]
+            [each.model, f"`{each.family.connection}`", each.time, str(len(each.family.losses)), str(each.test),
+             f"{each.test.detectable:#.2g}", each.said]
             for model in models for tests in found.values() for each in tests if each.model == model
         ]  # fmt: skip
         return Table(name=name, title=name, headings=headings, rows=rows, notes=[]).render("markdown")
     rows = []
     for connection, tests in found.items():
-        if name == LOWER and all(each.found != _LOWER for each in tests):
-            continue
-        said, time = {each.model: each.said for each in tests}, tests[0].family.update_time
-        shown_time = "" if time is None or tests[0].model != models[0] else f"{time:.2f}"
-        rows.append([f"`{connection}`", shown_time, *(said.get(model, "") for model in models)])
+        if name == NAME or _lower_in_one(tests):
+            said, time = {each.model: each.said for each in tests}, tests[0].time if tests[0].model == models[0] else ""
+            rows.append([f"`{connection}`", time, *(said.get(model, "") for model in models)])
     shown = [at for at in range(len(models) + 2) if any(row[at] for row in rows)]
     headings = ["connection", "time ×", *models]
     return Table(
@@ -100,12 +109,14 @@ def table(name: str, root: Path, results: Results) -> str:
 
 
 def differences(root: Path, results: Results) -> Measurement:
-    """One row per test: the difference at equal updates, its interval, and whether it is detected."""
+    """One row per test of a connection that is lower in one of them: difference at equal updates, and its interval."""
+    shown = [(name, tests) for name, tests in by_connection(root, results).items() if _lower_in_one(tests)]
     rows: list[dict[str, Value]] = [
         {
-            "model": connection, "quantity": each.model, "found": each.found, "value": each.test.mean,
+            "model": connection, "quantity": f"{each.model}, {each.family.rules.unit}",
+            "found": each.found, "value": each.test.mean,
             "lower": each.test.interval[0], "upper": each.test.interval[1],
         }
-        for connection, tests in by_connection(root, results).items() for each in tests
+        for connection, tests in shown for each in tests
     ]  # fmt: skip
     return Measurement(analysis="differences", conditions={}, rows=rows)

@@ -3,8 +3,8 @@
     rskip connections
     rskip connections 2rskip+ln sas:gate=single
 
-The list has one line per family, with an example, and then one per model, with its connection. docs/connections.md
-explains how to choose one, and docs/own_model.md what a connection may need from your model.
+The list has one line per family, with an example, and then one per model, with its connection.
+docs/which_connection.md explains how to choose one, and docs/own_model.md what a connection may need from your model.
 """
 
 from __future__ import annotations

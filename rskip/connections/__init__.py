@@ -1,7 +1,7 @@
 """Residual connections: how a block's input x and its branch's output f = F(x) become the output y.
 
 A connection is named by a spec, `[λ]family[+norm][:option=value,...]`, such as `2rskip+ln` or
-`sas:gate=single`. docs/connections.md lists all of them with formula, meaning and source.
+`sas:gate=single`. docs/connection_details.md lists all of them with formula, meaning and source.
 """
 
 from rskip import formulas

@@ -240,7 +240,7 @@ def find_family(name: str, *, before: str = "", after: str = "") -> Family:
         suggestion = did_you_mean(name, near, before=factor, after=after)
         if usual := usual_spec(name):
             suggestion = f" (did you mean {usual!r}?)"
-        expected = "a connection from docs/connections.md" + (suggestion or ", such as 2rskip+ln")
+        expected = "a connection from docs/connection_details.md" + (suggestion or ", such as 2rskip+ln")
         advice = "if it is your own, import its module or give --user-dir"
         raise UnknownFamily.of_value("connection", before + name + after, expected, advice=advice)
     return _families[name]

@@ -155,7 +155,7 @@ class Residuals(nn.Module):
     Members: `layers.<i>.<branch>.connection`, `stack`, `closing_norm` if the family has one, and `spec_record`, which
     refuses a state dict that was saved with another connection.
 
-    :param connection: connection string such as `2rskip+ln`, or a ConnectionSpec; docs/connections.md lists them.
+    :param connection: connection string such as `2rskip+ln` (docs/connection_details.md), or a ConnectionSpec.
     :param features: C.
     :param layers: number of layers, at most 1,000.
     :param branches: names of each layer's branches, in order, out of BRANCH_NAMES. For other names pass a mapping from
