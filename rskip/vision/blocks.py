@@ -7,6 +7,7 @@ N batch, C channels, H, W. Checkpoints depend on the member names `bn1`, `conv1`
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from rskip.connections import HOST_NEEDS, Connection, ConnectionSpec, Place, build_connection
 from rskip.connections.norms import BatchNorm
+from rskip.nn import adapt
 from rskip.settings.errors import SettingError
 
 
@@ -40,7 +42,7 @@ class PreActivationBlock(nn.Module):
     :param inputs: channels of x.
     :param width: channels of the branch's 3×3 convolutions. The block has `expansion` times as many outputs.
     :param stride: stride of the branch's first convolution and of the shortcut; 2 halves H and W.
-    :param connection: connection of shortcut and branch.
+    :param connection: connection of shortcut and branch; None for a plain addition, which `adapt` replaces.
     :param shortcut: kind of the shortcut if width or resolution change: "zero_pad" or "projection".
     :param shortcut_input: input of a zero-padded shortcut: "raw" x, or the "activated" a.
     :param first: whether it is the network's first block.
@@ -56,7 +58,7 @@ class PreActivationBlock(nn.Module):
         width: int,
         *,
         stride: int = 1,
-        connection: ConnectionSpec,
+        connection: ConnectionSpec | None,
         shortcut: str = "zero_pad",
         shortcut_input: str = "raw",
         first: bool = False,
@@ -72,7 +74,7 @@ class PreActivationBlock(nn.Module):
         self.shortcut = build_shortcut(shortcut, inputs, outputs, stride=stride)
         padded_activated = isinstance(self.shortcut, ZeroPad) and shortcut_input == "activated"
         self.activated_shortcut = first or isinstance(self.shortcut, nn.Conv2d) or padded_activated
-        self.connection = image_connection(connection, outputs, place)
+        self.connection = None if connection is None else image_connection(connection, outputs, place)
 
     def branch(self, a: Tensor) -> Tensor:
         """The residual branch F. Shape: (N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
@@ -86,6 +88,8 @@ class PreActivationBlock(nn.Module):
         """Shape: (N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
         a = activate(self.get_submodule("bn1"), x)
         shortcut = self.shortcut(a if self.activated_shortcut else x)
+        if self.connection is None:
+            return shortcut + self.branch(a)
         y = self.connection.after(self.connection.before(shortcut)[1], self.branch(a))
         assert isinstance(y, Tensor)  # `image_connection` refuses others
         return y
@@ -153,6 +157,13 @@ def build_shortcut(name: str, inputs: int, outputs: int, *, stride: int) -> nn.M
     if name == "zero_pad":
         return ZeroPad(inputs, outputs, stride=stride)
     return convolution(inputs, outputs, size=1, stride=stride)
+
+
+def put_connections(model: nn.Module, spec: ConnectionSpec, **options: Any) -> None:
+    """Replaces the additions by connections (`adapt`, with its options); the spec is only in the model's config."""
+    adapt(model, spec, **options)
+    for module in list(model.modules()):
+        module._modules.pop("spec_record", None)
 
 
 def reset_connections(model: nn.Module) -> None:

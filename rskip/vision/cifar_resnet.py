@@ -5,16 +5,27 @@ N batch, C channels, H, W.
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated, Any, Literal
 
 import msgspec
+import torch
 from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec, Place, parse_connection
 from rskip.connections.norms import BatchNorm
+from rskip.formulas.spec import works_on
 from rskip.settings.check import check, to_plain
 from rskip.settings.errors import SettingError
-from rskip.vision.blocks import BasicBlock, Bottleneck, activate, convolution, fill_as_linear, reset_connections
+from rskip.vision.blocks import (
+    BasicBlock,
+    Bottleneck,
+    activate,
+    convolution,
+    fill_as_linear,
+    put_connections,
+    reset_connections,
+)
 from rskip.vision.settings import blocks_per_stage_of
 
 SIZE = 32  # pixels per side of CIFAR's images
@@ -51,6 +62,9 @@ class PreActResNet(nn.Module):
     last block's connection (He et al. 2016b, appendix). Convolutions start He-normal by fan-out. The linear map starts
     as in nn.Linear, but with bias 0. The weights of gates start like the linear map's.
 
+    A connection that works only on sequences, such as "hyper", takes the additions' places within each stage, through
+    `rskip.nn.adapt`. The first block of a stage, whose shortcut changes x or reads a, keeps its addition.
+
     Checkpoints depend on the member names `conv1`, `layer1` to `layer3` (with blocks by number, see
     rskip.vision.blocks), `bn` and `fc`.
 
@@ -82,12 +96,13 @@ class PreActResNet(nn.Module):
         self._config: dict[str, Any] = to_plain(config)
         blocks_per_stage = blocks_per_stage_of(depth, block)
         kind, last = BLOCKS[block], 3 * blocks_per_stage
+        own = spec if works_on(spec, feature_dim=1) else None
         places = (Place("network", "block", number, last, number, last) for number in range(1, last + 1))
 
         def stage(inputs: int, width: int, **first_block: Any) -> nn.Sequential:
             blocks: list[nn.Module] = []
             for options in ({"shortcut_input": shortcut_input, **first_block}, *[{}] * (blocks_per_stage - 1)):
-                blocks.append(kind(inputs, width, connection=spec, shortcut=shortcut, place=next(places), **options))
+                blocks.append(kind(inputs, width, connection=own, shortcut=shortcut, place=next(places), **options))
                 inputs = kind.expansion * width
             return nn.Sequential(*blocks)
 
@@ -97,6 +112,10 @@ class PreActResNet(nn.Module):
         self.layer3 = stage(kind.expansion * 32, 64, stride=2)
         self.bn = BatchNorm(kind.expansion * 64)
         self.fc = nn.Linear(kind.expansion * 64, num_classes)
+        if own is None:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "adapt left unchanged")  # the first block of each stage
+                put_connections(self, spec, example=torch.zeros(1, 3, size, size))
         self.reset_parameters()
 
     @property

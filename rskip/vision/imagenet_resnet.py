@@ -12,9 +12,8 @@ from torch import nn
 
 from rskip.connections import ConnectionSpec, parse_connection
 from rskip.extras import extra
-from rskip.nn import adapt
 from rskip.settings.errors import did_you_mean
-from rskip.vision.blocks import reset_connections
+from rskip.vision.blocks import put_connections, reset_connections
 from rskip.vision.settings import ModelName
 
 NAMES = get_args(ModelName)[2:]  # without preact_resnet and vit
@@ -49,8 +48,6 @@ def torchvision_resnet(
         from torchvision import models
     classes: dict[str, int] = {} if num_classes is None else {"num_classes": num_classes}
     model: Any = models.get_model(name, weights=weights, progress=progress, **classes)
-    adapt(model, spec)
-    for module in list(model.modules()):
-        module._modules.pop("spec_record", None)  # the model's config has the spec, and 1xskip has torchvision's names
+    put_connections(model, spec)
     reset_connections(model)
     return model

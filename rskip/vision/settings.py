@@ -165,6 +165,7 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         from rskip.connections import check_connection, parse_connection  # imports PyTorch
+        from rskip.formulas import works_on
 
         check(self)
         fields = type(self).__dataclass_fields__
@@ -192,8 +193,10 @@ class TrainingSettings:
             raise SettingError("nesterov", "needs a momentum above 0, not 0", advice="set momentum, or leave it out")
         if list(self.milestones) != sorted(set(self.milestones)) or min(self.milestones, default=1) < 1:
             raise SettingError.of_value("milestones", list(self.milestones), "rising numbers, such as [32000, 48000]")
-        check_connection(self.connection, -1 if self.model == "vit" else 1)
-        object.__setattr__(self, "connection", str(parse_connection(self.connection)))
+        spec = parse_connection(self.connection)
+        adapts = self.model == "vit" or (self.model == "preact_resnet" and not works_on(spec, 1))
+        check_connection(spec, -1 if adapts else 1)
+        object.__setattr__(self, "connection", str(spec))
 
     @property
     def of_torchvision(self) -> bool:

@@ -12,10 +12,10 @@ from torch import nn
 
 from rskip.connections import ConnectionSpec, parse_connection
 from rskip.extras import extra
-from rskip.nn import adapt
 from rskip.settings.check import check, to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
+from rskip.vision.blocks import put_connections
 from rskip.vision.cifar_resnet import SIZE
 
 
@@ -73,8 +73,6 @@ def vision_transformer(
         img_size=size, patch_size=patch, num_classes=num_classes, embed_dim=features, depth=depth, num_heads=heads,
         class_token=False, global_pool="avg",
     )  # fmt: skip
-    adapt(model, spec)
-    for module in list(model.modules()):
-        module._modules.pop("spec_record", None)  # the model's config has the spec, and prenorm+ln has timm's names
+    put_connections(model, spec)
     model.config = to_plain(config)
     return cast(nn.Module, model)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import rskip.vision
 from rskip.connections import Connection, build_connection
+from rskip.nn import adapt
 from rskip.vision import CifarClassification, PreActResNet, preact_resnet, preact_resnet164, torchvision_resnet
 
 
@@ -132,6 +133,21 @@ def test_each_block_joins_shortcut_and_branch_by_the_connection():
     torch.testing.assert_close(step_block(x), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:adapt left unchanged")
+def test_streams_connect_the_blocks_within_a_stage():
+    torch.manual_seed(1)
+    model, plain = preact_resnet(20, "hyper").double(), adapt(PlainPreActResNet20(), "hyper").double()
+    state = {name: value for name, value in plain.state_dict().items() if "spec_record" not in name}
+    plain.load_state_dict(dict(zip(state, model.state_dict().values(), strict=True)), strict=False)
+    x = images(2, dtype=torch.float64)
+    torch.testing.assert_close(model(x), plain(x), rtol=1e-12, atol=1e-12)
+    streams = [name for name, module in model.named_modules() if isinstance(module, Connection)]
+    assert streams == [f"layer{stage}.{block}.residuals.block.connection" for stage in (1, 2, 3) for block in (1, 2)]
+    again = preact_resnet(**model.config).double()
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again.eval()(x), model.eval()(x))
+
+
 def test_every_connection_gives_every_parameter_a_finite_gradient(connection):
     torch.manual_seed(0)
     model = preact_resnet(8, connection)
@@ -212,7 +228,7 @@ def test_mistakes_are_errors_of_one_line():
     for arguments, options, message in (
         ((2,), {}, "depth is 2: expected 6n+2 with basic blocks; the smallest is 8"),
         ((20.0,), {}, "depth is 20.0: expected a whole number"),
-        ((20, "prenorm+ln"), {}, "prenorm works only on sequences"),
+        ((8, "hyper"), {}, "expected a connection that reads only x and f, since layer1.0"),
         ((20, "1xskip", 0), {}, "num_classes is 0: expected"),
         ((164,), {"block": "bottlenek"}, "block is 'bottlenek': expected basic or bottleneck (did you mean"),
         ((20,), {"shortcut": "projection", "shortcut_input": "activated"}, "shortcut_input is for zero_pad"),
