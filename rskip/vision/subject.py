@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rskip.connections import ConnectionSpec
+from rskip.connections import ConnectionSpec, check_connection
 from rskip.settings.errors import SettingError
 from rskip.tasks.subject import Batch, Conditions, NotAnalysable, Subject
 from rskip.vision import PreActResNet, preact_resnet
@@ -42,6 +42,8 @@ def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Cond
             f"{model} was trained on your own images, which `rskip analyse` can't read: give a model of "
             f"{' or '.join(DATASETS)}, or a connection"
         )
+    if isinstance(network, PreActResNet):
+        check_connection(network.config["connection"], 1)  # analyses follow one stack, and each stage has its own
     network.to(memory_format=torch.channels_last)
     return Subject(
         label=model.name if isinstance(model, Path) else str(model),

@@ -245,6 +245,8 @@ def test_models_are_looked_up_as_connections_paths_and_names(few_images, tmp_pat
     torch.save(of_text, "checkpoint.pt")
     with pytest.raises(ValueError, match="^checkpoint.pt was written by `rskip lm train`: give the folder"):
         signals(["checkpoint.pt"])
+    with pytest.raises(SettingError, match="for feature maps"):
+        signals(["hyper"], depths=[14])
     with pytest.raises(SettingError, match="contain the model 1xskip, depth 8, twice"):
         signals(["1xskip", "1xSkip"], depths=[8])
     with pytest.raises(SettingError, match="unknown key example; did you mean examples"):
