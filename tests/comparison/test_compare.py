@@ -57,7 +57,7 @@ def losses(output: str = "out", updates: int = 10) -> dict[str, float]:
     """The last losses of runs of this length. (The baseline's longer runs have a length that was measured.)"""
     return {
         f"{path.parent.name}/{path.stem}": read_record(path).metrics["loss"]
-        for path in Path(output, "runs").glob(f"*_{updates}/*.json")
+        for path in Path(output, "runs").glob(f"*_{updates}/[!.]*.json")  # not what a killed process was writing
     }
 
 
