@@ -31,7 +31,7 @@ def timed(target: str, clone: Path) -> dict[str, Any]:
     seconds = round(time.perf_counter() - start)
     if done.returncode:
         sys.exit(f"make {target} ended with status {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-    last = [line for line in done.stdout.splitlines() if line.strip()][-4:]
+    last = [line for line in done.stdout.replace(f"{clone}/", "").splitlines() if line.strip()][-4:]
     return {"target": target, "seconds": seconds, "last_lines": last}
 
 
