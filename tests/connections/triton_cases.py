@@ -18,7 +18,7 @@ SPECS = [
     "hyper+rms:streams=8", "frac", "frac+rms:parts=2", "frac+rms:parts=8", "attnres", "attnres+rms",
 ]  # fmt: skip
 # of y, and of gradients, as a part of the largest
-BOUNDS = {torch.float32: (1e-6, 2e-5), torch.float16: (4e-3, 1e-2), torch.bfloat16: (3e-2, 8e-2)}
+BOUNDS = {torch.float32: (1e-6, 1e-5), torch.float16: (4e-3, 1e-2), torch.bfloat16: (3e-2, 8e-2)}
 
 
 def small(spec, features):
@@ -28,7 +28,7 @@ def small(spec, features):
 def check(spec, shape, dtype, device="cpu", scale=1.0):
     """Values and all gradients of two or four blocks are those of double precision."""
     model = small(spec, shape[-1]).to(dtype)
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(2)).to(dtype)  # with 1 a gradient cancels
     expected = computed(copy.deepcopy(model).double(), x.double(), scale)
     triton, depth = stream_kernels.find_triton(), spec.startswith("attnres")
     module, name = (triton.depth, "attend_gradient") if depth else (triton.streams, "read_gradient")
