@@ -28,7 +28,8 @@ from torch import nn
 
 from rskip.analysis.signals import similarity
 from rskip.comparison.plan import kept_bytes
-from rskip.connections import ConnectionSpec, Family, check_connection, list_connections, parse_connection
+from rskip.connections import ConnectionSpec, Family, list_connections, parse_connection
+from rskip.formulas import works_on
 from rskip.settings.errors import SettingError
 from tests.emulated_device import emulated_cuda
 
@@ -42,7 +43,7 @@ def specs(model: Model) -> list[str]:
         return list(model.only)
     found = dict.fromkeys([model.baseline])
     for family in list_connections():
-        own = [spec for spec in _default_specs(family) if _suits(spec, model.feature_dim)]
+        own = [spec for spec in _default_specs(family) if works_on(spec, model.feature_dim)]
         variants = [text for text in model.variants if _spec(text).family == family.name]
         found |= dict.fromkeys([*map(str, own[:1]), *variants])
     return list(found)
@@ -59,14 +60,6 @@ def _default_specs(family: Family) -> Iterator[ConnectionSpec]:
     for norm in ("ln", None):
         if norm in family.norms:
             yield ConnectionSpec(family.name, factor, norm)
-
-
-def _suits(spec: ConnectionSpec, feature_dim: int) -> bool:
-    try:
-        check_connection(spec, feature_dim)
-    except SettingError:
-        return False
-    return True
 
 
 def kept(model: Model, connection: str) -> Row:
@@ -155,7 +148,7 @@ def main() -> None:
         model = MODELS[name]
         print(f"\n{name}: {model.description}")
         for connection in specs(model) if args.only is None else args.only:
-            if not _suits(_spec(connection), model.feature_dim):
+            if not works_on(_spec(connection), model.feature_dim):
                 continue
             row = {"model": name, "connection": connection, **kept(model, connection)}
             if not args.times:
