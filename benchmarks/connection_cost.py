@@ -29,7 +29,6 @@ from torch import nn
 from rskip.analysis.signals import similarity
 from rskip.comparison.plan import kept_bytes
 from rskip.connections import ConnectionSpec, Family, list_connections, parse_connection
-from rskip.formulas import works_on
 from rskip.settings.errors import SettingError
 from tests.emulated_device import emulated_cuda
 
@@ -43,10 +42,19 @@ def specs(model: Model) -> list[str]:
         return list(model.only)
     found = dict.fromkeys([model.baseline])
     for family in list_connections():
-        own = [spec for spec in _default_specs(family) if works_on(spec, model.feature_dim)]
+        own = [text for text in map(str, _default_specs(family)) if builds(model, text)]
         variants = [text for text in model.variants if _spec(text).family == family.name]
-        found |= dict.fromkeys([*map(str, own[:1]), *variants])
+        found |= dict.fromkeys([*own[:1], *variants])
     return list(found)
+
+
+def builds(model: Model, connection: str) -> bool:
+    """Whether the model takes the connection."""
+    try:
+        model.build(connection)
+    except SettingError:
+        return False
+    return True
 
 
 def _spec(text: str) -> ConnectionSpec:
@@ -147,9 +155,7 @@ def main() -> None:
     for name in args.models:
         model = MODELS[name]
         print(f"\n{name}: {model.description}")
-        for connection in specs(model) if args.only is None else args.only:
-            if not works_on(_spec(connection), model.feature_dim):
-                continue
+        for connection in specs(model) if args.only is None else [each for each in args.only if builds(model, each)]:
             row = {"model": name, "connection": connection, **kept(model, connection)}
             if not args.times:
                 row |= count(model, connection)

@@ -38,7 +38,6 @@ def _adam(model: nn.Module) -> torch.optim.Optimizer:
 class Model:
     """A model for comparing connections.
 
-    :param feature_dim: feature dimension of its connections.
     :param baseline: the connection that others are compared with.
     :param variants: specs in addition to each family's default.
     :param only: specs to measure; None: those of all families.
@@ -50,7 +49,6 @@ class Model:
     """
 
     description: str
-    feature_dim: int
     baseline: str
     variants: tuple[str, ...]
     build: Callable[[str], nn.Module]
@@ -103,7 +101,6 @@ def _translation(layers: int) -> Model:
     return Model(
         description=f"Transformer of 128 features, FFN dimension 256, 4 heads, {layers} + {layers} layers, "
         f"{SENTENCES} x {LENGTH} tokens a side, a vocabulary of {VOCABULARY:,}",
-        feature_dim=-1,
         baseline="1xskip+ln",
         variants=(
             "1xskip", "2xskip+ln", "3xskip+ln", "prenorm+ln value-residual=learned",
@@ -128,7 +125,6 @@ def _language_model(depth: str) -> Model:
     return Model(
         description=f"language model of GPT-2's shape, {common.features} features, {common.heads} heads, "
         f"{common.layers} layers, {shape[0]} x {shape[1]} characters, on one thread",
-        feature_dim=-1,
         baseline="prenorm+ln",
         variants=(),
         only=tuple(dict.fromkeys(["prenorm+ln", *(each.connection for each in variants), *OF_2026, *NEW_FAMILIES])),
@@ -153,7 +149,6 @@ def _vision_transformer(depth: int) -> Model:
     return Model(
         description=f"vision transformer of {common.features} features, {common.heads} heads, {depth} blocks, "
         f"{common.batch_size} images of 32 x 32, patches of {common.patch} x {common.patch}, on one thread",
-        feature_dim=-1,
         baseline="prenorm+ln",
         variants=(),
         only=tuple(each.connection for each in variants),
@@ -173,9 +168,11 @@ MODELS = {
     "translation_18x18": _translation(18),
     "vision": Model(
         description=f"PreAct-ResNet-20, {IMAGES} images of 32 x 32",
-        feature_dim=1,
         baseline="1xskip",
-        variants=("2xskip+ln", "2rskip+bn", "sas:alpha_bias=3,beta_bias=-3", "sas:gate=single", "laurel:form=rw"),
+        variants=(
+            "2xskip+ln", "2rskip+bn", "sas:alpha_bias=3,beta_bias=-3", "sas:gate=single", "laurel:form=rw",
+            "laurel", "layerscale", "orthogonal", "hyper:streams=2",
+        ),
         build=lambda connection: preact_resnet(20, connection),
         inputs=lambda: (torch.randn(IMAGES, 3, 32, 32), torch.randint(10, (IMAGES,))),
         outputs=lambda model, inputs: model(inputs[0]),
