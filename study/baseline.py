@@ -43,6 +43,7 @@ class Rules:
         before it and the learning rate behind it.
     :param reported, chosen_by: metrics of run records: the one that is compared, and the one that chooses the rate.
     :param meaning, unit: what `reported` is, in words, and its unit.
+    :param decimals: digits of its values after the point.
     :param margin: a smaller difference is not a win.
     :param equal_time: whether equal time is tested too.
     :param wins: whether a connection can win; otherwise it can only be better.
@@ -55,6 +56,7 @@ class Rules:
     chosen_by: str = "loss_first_half"
     meaning: str = _SECOND_HALF
     unit: str = "nats"
+    decimals: int = 4
     margin: float = 0.01
     equal_time: bool = False
     wins: bool = True
@@ -64,7 +66,8 @@ _WHOLE = Rules(
     model="", runs=(), reported="loss", chosen_by="loss", meaning="mean nats per character on the validation text"
 )
 _IMAGES = Rules(
-    model="", runs=(), reported="error", chosen_by="error", meaning="mean test error, %", unit="%", margin=0.0
+    model="", runs=(), reported="error", chosen_by="error", meaning="mean test error, %", unit="%", decimals=2,
+    margin=0.0,
 )
 _TRANSLATION = Rules(
     model="translation, 6 + 6 layers",
@@ -115,12 +118,14 @@ class Welch(Struct, frozen=True, kw_only=True):
     :param p: corrected p-value.
     :param detectable: the true difference that the test detects with a probability of 80 %, at the level that Holm's
         correction has for the smallest p.
+    :param decimals: digits of the text after the point.
     """
 
     mean: float
     interval: tuple[float, float]
     p: float
     detectable: float
+    decimals: int = 4
 
     @property
     def detected(self) -> bool:
@@ -128,12 +133,12 @@ class Welch(Struct, frozen=True, kw_only=True):
         return self.p < 1 - CONFIDENCE
 
     def __str__(self) -> str:
-        low, high = self.interval
+        mean, low, high = (f"{each:+.{self.decimals}f}" for each in (self.mean, *self.interval))
         p = "p < 0.0001" if self.p < 1e-4 else f"p = {self.p:.2g}"
-        return f"{self.mean:+.4f} [{low:+.4f}, {high:+.4f}], {p}"
+        return f"{mean} [{low}, {high}], {p}"
 
 
-def welch(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Welch]:
+def welch(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], *, decimals: int = 4) -> list[Welch]:
     """Welch's two-sided t-tests of the second scores of each pair against the first, with Holm's correction over all.
 
     Each side has two or more scores.
@@ -146,7 +151,7 @@ def welch(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Welc
         error = sqrt(variance(first) / len(first) + variance(second) / len(second))
         strict = TTest(error, float(stats.t.isf((1 - CONFIDENCE) / 2 / len(pairs), test.df)), float(test.df))
         mean, interval = fmean(second) - fmean(first), (float(low), float(high))
-        found.append(Welch(mean=mean, interval=interval, p=p, detectable=strict.detectable))
+        found.append(Welch(mean=mean, interval=interval, p=p, detectable=strict.detectable, decimals=decimals))
     return found
 
 
@@ -231,6 +236,11 @@ class BaselineComparison:
         others = [each for each in self.families.values() if each is not self.baseline and each not in self.lengths]
         self.others = sorted(others, key=lambda each: fmean(each.losses.values()) if each.losses else 1e9)
 
+    @property
+    def has_several_rates(self) -> bool:
+        """Whether it chooses the rate of a connection itself."""
+        return any(len(each.rates) > 1 for each in self.families.values())
+
     def title(self, family: Family) -> str:
         """The connection, and the number of updates if it is not the baseline's."""
         return f"{family.connection}, {family.updates:,} updates" if family in self.lengths else family.connection
@@ -258,7 +268,8 @@ class BaselineComparison:
             base = self.same_time(family) if equal_time else self.baseline
             if base is not None and min(len(family.losses), len(base.losses)) >= SEEDS:
                 pairs[family.connection] = (list(base.losses.values()), list(family.losses.values()))
-        return dict(zip(pairs, welch(list(pairs.values())), strict=True)) if pairs else {}
+        tests = welch(list(pairs.values()), decimals=self.rules.decimals) if pairs else []
+        return dict(zip(pairs, tests, strict=True))
 
     def verdicts(self) -> dict[str, str]:
         """What the tests say of each connection with a record, in words."""
@@ -300,13 +311,13 @@ class BaselineComparison:
         heading, middle, own_notes = own
         rows = [[self.title(e), *cells, result] for e, cells, result in zip(shown, middle, results, strict=True)]
         bold = [(at, len(heading) + 1) for at, result in enumerate(results) if result == "win"]
-        if not self.rules.equal_time and len(self.rates) > 1:
+        if not self.rules.equal_time and self.has_several_rates:
             bold += [(at, 1 + self.rates.index(each.rate)) for at, each in enumerate(shown) if each.rate is not None]
         notes = own_notes
         if missing := [self.title(each) for each in self.families.values() if not each.records]:
             notes.append(f"No run record yet: {'; '.join(missing)}.")
         if few:  # they are not ranked
-            listed = ", ".join(f"{each.connection} {fmean(each.losses.values()):.4f}" for each in few)
+            listed = ", ".join(f"{each.connection} {self._mean(each.rates[str(each.rate)])}" for each in few)
             notes.append(f"{TOO_FEW.capitalize()} for a ranking: {listed}.")
         return Table(
             name=f"{PREFIX}{name}", title=name, headings=["connection", *heading, "result"], rows=rows, notes=notes,
@@ -344,20 +355,22 @@ class BaselineComparison:
     def _of_rates(self, shown: Sequence[Family]) -> tuple[list[str], list[list[str]], list[str]]:
         """Headings, cells and notes of a table with the mean at each learning rate."""
         tests = self.tests(equal_time=False)
-        several, chosen_by = len(self.rates) > 1, self.rules.chosen_by.removeprefix("loss_").replace("_", " ")
+        several, chosen_by = self.has_several_rates, self.rules.chosen_by.removeprefix("loss_").replace("_", " ")
         measure = "error" if self.rules.reported == "error" else "loss"
-        means = [[self._mean(each.rates.get(rate, [])) for rate in self.rates] for each in shown]
-        rows = [
-            [*mean, str(len(each.losses)), str(tests.get(each.connection, "-")) if each in self.others else "-"]
-            for each, mean in zip(shown, means, strict=True)
-        ]
+        headings = [f"{measure}, {rate}" for rate in self.rates] if several else ["rate", measure]
+        rows = []
+        for each in shown:
+            rates = self.rates if several else each.rates
+            means = [self._mean(each.rates.get(rate, [])) for rate in rates]
+            test = str(tests.get(each.connection, "-")) if each in self.others else "-"
+            rows.append([*([] if several else rates), *means, str(len(each.losses)), test])
         bold = f" Bold: the rate that is best on the {chosen_by}." if several else ""
         each_at = ", each at its bold rate" if several else ""
         note = (
             f"{measure.capitalize()}: {self.rules.meaning}.{bold} Difference from {self.baseline.connection}{each_at}: "
             f"{_WELCH}"
         )
-        return [*(f"{measure}, {rate}" for rate in self.rates), "seeds", "difference"], rows, [note]
+        return [*headings, "seeds", "difference"], rows, [note]
 
     def _mean(self, records: Sequence[Record]) -> str:
         if not records:
@@ -365,7 +378,7 @@ class BaselineComparison:
         metric = self.rules.reported
         if any(metric not in record.metrics for record in records):
             return "diverged"
-        return f"{fmean(record.metrics[metric] for record in records):.4f}"
+        return f"{fmean(record.metrics[metric] for record in records):.{self.rules.decimals}f}"
 
     def times(self) -> Measurement:
         """One row per connection with a loss and a time: mean and interval."""
