@@ -22,7 +22,7 @@ SEVERAL = 2  # models that tested a connection that is shown
 MODELS = (
     ("dual", "rates", "own_rates", "l4"), ("deep_siamese", "deep_all"),
     ("translation",), ("translation18",),
-    ("vit12",), ("vit24",),
+    ("vit_long", "vit12"), ("vit24",),
 )  # fmt: skip
 _LOWER, _HIGHER, _SLOWER = "lower", "higher", "worse at equal time"
 
