@@ -101,7 +101,10 @@ COMPARISONS = {
         _WHOLE, model="mHC, 24 layers", baseline="mhc", runs=("lm_streams/l24_mhc", "lm_streams/l24_mhc-start_*"),
     ),
     "vit12": replace(_IMAGES, model="vision transformer, 12 blocks", runs=("cifar10_vit/d12_*",)),
-    "vit_long": replace(_IMAGES, model="vision transformer, 12 blocks", runs=("cifar10_vit_long/*",)),
+    "vit_long": replace(
+        _IMAGES, model="vision transformer, 12 blocks",
+        runs=tuple(f"cifar10_vit/long_{name}" for name in ("prenorm_ln", "residual_dual", "hyper")),
+    ),
     "vit24": replace(_IMAGES, model="vision transformer, 24 blocks", runs=("cifar10_vit/d24_*",)),
     "translation": _TRANSLATION,
     "translation18": replace(
