@@ -180,6 +180,7 @@ struct gating {
    DYNAMIC: each stream is a row; α_j, R_j and β_j are their first values + a·tanh(value). */
 enum { MANIFOLD = 0, DYNAMIC = 1 };
 enum { NO_NORM = 0, LAYER_NORM = 1, RMS_NORM = 2 };
+enum { MOST_LANES = 16 };
 struct reading {
     const float *h;                /* (N, n, C), tokens and streams `token` and `stream` apart */
     const float *weight, *weight2; /* MANIFOLD: (p, nC) and null; DYNAMIC: (C, p - 1) and (C, 1), or null: only first values */
@@ -192,15 +193,16 @@ struct reading {
     const float *previous;         /* MANIFOLD: (N, n) that reads in the place of α, which the next block takes; or null */
     float *x;                      /* (N, q, C) */
     float *mix;                    /* (N, width) α, R unless it is the identity, β */
-    float *values;                 /* (N, rows, p) */
-    float *row_statistics;         /* (N, rows, 2) mean and reciprocal deviation */
-    float *statistics;             /* (N, 2) likewise of the branch's input */
+    /* of tokens in groups of up to MOST_LANES, each number of a group's tokens side by side; the last group is complete */
+    float *values;                 /* (groups, rows, p, tokens) */
+    float *row_statistics;         /* (groups, rows, 2, tokens) mean and reciprocal deviation */
+    float *statistics;             /* (groups, 2, tokens) likewise of the branch's input */
     /* gradients: given of x, of β in the place of mix, and of what `writing` puts out (or null, both); found of the rest */
     const float *of_x, *of_mix, *of_output;
     float *gradient;               /* (N, n, C) */
     float *of_weight, *of_weight2, *of_row_gain, *of_row_shift, *of_scale, *of_scale2, *of_bias;
     float *of_alpha, *of_residual, *of_beta, *of_gain, *of_shift, *of_previous;
-    /* of streams.c: the weight with the rows' norm, (p, row), also in CHUNKs of columns, and what is added; per token */
+    /* of streams.c: the weight with the rows' norm, (p, row), also in CHUNKs of columns, and what is added; in groups of tokens */
     float *folded, *packed, *of_packed, *shifts, *deltas, *of_values, *of_scales;
     float *of_norm;                /* (groups of tokens, 2, qC) what the gradients of gain and shift are the sums of */
     int64_t tokens, token, stream, alpha_row, residual_row, of_output_token, of_output_stream;

@@ -8,11 +8,16 @@
 #define OF_READING(a) for_features(((const struct reading *)(a))->features)
 #define OF_WRITING(a) for_features(((const struct writing *)(a))->features)
 
-static void read_share(const void *a, int64_t first, int64_t last) { OF_READING(a)->read_streams(a, first, last); }
-static void gradient_share(const void *given, int64_t first, int64_t last) { /* groups of LANES tokens */
-    const struct reading *a = given;
-    const int64_t lanes = OF_READING(a)->chunk / 2, end = last * lanes;
-    OF_READING(a)->read_streams_gradient(a, first * lanes, end < a->tokens ? end : a->tokens);
+/* tokens are read in groups, whose numbers lie side by side */
+static int64_t lanes_of(const struct reading *a) { return OF_READING(a)->chunk / 2; }
+static int64_t groups(const struct reading *a) { return (a->tokens + lanes_of(a) - 1) / lanes_of(a); }
+static int64_t end_of(const struct reading *a, int64_t last) { return last * lanes_of(a) < a->tokens ? last * lanes_of(a) : a->tokens; }
+
+static void read_share(const void *a, int64_t first, int64_t last) {
+    OF_READING(a)->read_streams(a, first * lanes_of(a), end_of(a, last));
+}
+static void gradient_share(const void *a, int64_t first, int64_t last) {
+    OF_READING(a)->read_streams_gradient(a, first * lanes_of(a), end_of(a, last));
 }
 static void columns_share(const void *a, int64_t first, int64_t last) { OF_READING(a)->read_streams_columns(a, first, last); }
 static void write_share(const void *a, int64_t first, int64_t last) { OF_WRITING(a)->write_streams(a, first, last); }
@@ -68,8 +73,23 @@ static void release(struct reading *a) {
 EXPORT void rskip_read_streams(const struct reading *given, int64_t count, int64_t threads) {
     struct reading copied = *given, *a = &copied; /* Python's bytes must not change */
     fold(a);
-    in_threads(read_share, a, count, threads);
+    in_threads(read_share, a, groups(a), threads);
     release(a);
+}
+
+/* the sums over all tokens of `count` numbers of each */
+static double *totals(const struct reading *a, const float *x, int64_t count) {
+    const int64_t lanes = lanes_of(a);
+    double *total = (double *)zeros(2 * count * lanes);
+    for (int64_t first = 0; first < a->tokens; first += lanes)
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t lane = 0; lane < lanes && first + lane < a->tokens; lane++) total[i * lanes + lane] += x[first * count + i * lanes + lane];
+    for (int64_t i = 0; i < count; i++) {
+        double of_lanes = 0;
+        for (int64_t lane = 0; lane < lanes; lane++) of_lanes += total[i * lanes + lane];
+        total[i] = of_lanes;
+    }
+    return total;
 }
 
 /* The gradients of the weight, and of the rows' norm, from that of the folded weight, of which a chunk of columns follows the other. */
@@ -79,33 +99,28 @@ static void unfold(const struct reading *a) {
     for (int64_t c = 0; c < row; c += chunk)
         for (int64_t o = 0; o < p; o++) memcpy(of_folded + o * row + c, a->of_packed + c * p + o * chunk, chunk * sizeof(float));
     if (a->form == MANIFOLD) return;
-    float *of_shifts = zeros(p);
+    double *of_values = totals(a, a->of_values, values), *of_shifts = (double *)zeros(2 * p);
     memset(a->of_row_gain, 0, row * sizeof(float));
     if (a->of_row_shift) memset(a->of_row_shift, 0, row * sizeof(float));
-    for (int64_t i = 0; i < a->tokens * values; i += p)
-        for (int64_t o = 0; o < p; o++) of_shifts[o] += a->of_values[i + o];
+    for (int64_t i = 0; i < values; i++) of_shifts[i % p] += of_values[i];
     for (int64_t o = 0; o < p; o++) {
         double mean = 0;
         if (a->row_norm == LAYER_NORM)
             for (int64_t c = 0; c < row; c++) mean += of_folded[o * row + c] / row;
         for (int64_t c = 0; c < row; c++) {
             const float found = of_folded[o * row + c] - (float)mean, w = *entry(a->weight, a->weight2, p, o, c);
-            *entry(a->of_weight, a->of_weight2, p, o, c) = a->row_gain[c] * found + (a->row_shift ? a->row_shift[c] * of_shifts[o] : 0);
+            *entry(a->of_weight, a->of_weight2, p, o, c) = a->row_gain[c] * found + (a->row_shift ? a->row_shift[c] * (float)of_shifts[o] : 0);
             a->of_row_gain[c] += w * found;
-            if (a->of_row_shift) a->of_row_shift[c] += w * of_shifts[o];
+            if (a->of_row_shift) a->of_row_shift[c] += w * (float)of_shifts[o];
         }
     }
-    free(of_shifts);
+    free(of_values), free(of_shifts);
 }
 
 /* The gradients of what is added to the values, and of their factors: sums over the tokens. */
 static void sum_tokens(const struct reading *a) {
     const int64_t p = a->outputs, n = a->streams, q = a->parts, values = values_per_token(a);
-    double *total = (double *)zeros(2 * (values + 3));
-    for (int64_t token = 0; token < a->tokens; token++) {
-        for (int64_t i = 0; i < values; i++) total[i] += a->deltas[token * values + i];
-        for (int64_t i = 0; i < 3; i++) total[values + i] += a->of_scales[token * 3 + i];
-    }
+    double *total = totals(a, a->deltas, values), *of_scales = totals(a, a->of_scales, 3);
     for (int64_t i = 0; i < values; i++) {
         const int64_t j = i / p, o = i % p;
         if (a->form == MANIFOLD) a->of_bias[i] = (float)total[i];
@@ -113,11 +128,11 @@ static void sum_tokens(const struct reading *a) {
         else if (o < q + n) a->of_residual[j * a->residual_row + o - q] = (float)total[i];
         else a->of_beta[j] = (float)total[i];
     }
-    if (a->weight) a->of_scale[0] = (float)total[values];
-    if (a->of_scale2) a->of_scale2[0] = (float)total[values + 1];
+    if (a->weight) a->of_scale[0] = (float)of_scales[0];
+    if (a->of_scale2) a->of_scale2[0] = (float)of_scales[1];
     if (a->form == MANIFOLD)
-        for (int64_t i = 1; i < 3 && p > i * n; i++) a->of_scale[i] = (float)total[values + i];
-    free(total);
+        for (int64_t i = 1; i < 3 && p > i * n; i++) a->of_scale[i] = (float)of_scales[i];
+    free(total), free(of_scales);
 }
 
 EXPORT void rskip_read_streams_gradient(const struct reading *given, int64_t count, int64_t threads) {
@@ -128,13 +143,12 @@ EXPORT void rskip_read_streams_gradient(const struct reading *given, int64_t cou
     for (int64_t c = 0; c < row; c += chunk)
         for (int64_t o = 0; o < p; o++) memcpy(a->packed + c * p + o * chunk, a->folded + o * row + c, chunk * sizeof(float));
     a->of_packed = zeros(p * row);
-    const int64_t inputs = a->parts * a->features, lanes = chunk / 2, groups = (a->tokens + lanes - 1) / lanes;
-    a->deltas = room(a->tokens * values);
-    a->of_values = room(a->tokens * values);
-    a->of_scales = room(a->tokens * 3);
-    const int64_t normed = a->norm ? groups : 0;
+    const int64_t inputs = a->parts * a->features, rooms = groups(a) * lanes_of(a), normed = a->norm ? groups(a) : 0;
+    a->deltas = room(rooms * values);
+    a->of_values = room(rooms * values);
+    a->of_scales = room(rooms * 3);
     a->of_norm = zeros(normed * 2 * inputs);
-    in_threads(gradient_share, a, groups, threads);
+    in_threads(gradient_share, a, groups(a), threads);
     in_threads(columns_share, a, row / chunk, threads);
     for (int64_t group = 1; group < normed; group++)
         for (int64_t c = 0; c < 2 * inputs; c++) a->of_norm[c] += a->of_norm[group * 2 * inputs + c];

@@ -1,10 +1,12 @@
-/* Connections that pass on n streams h of C features, for training (rskip/cpu/streams.py). `read` computes a token's weights α,
+/* Connections that pass on n streams h of C features, for training (rskip/connections/stream_kernels.py). `read` computes a token's weights α,
    R and β from its streams, and the branch's input norm(Σ_j α_j·h_j); `write` computes h_k ← Σ_j R_jk·h_j + β_k·f. C is a
-   multiple of CHUNK. Tokens are taken LANES at a time, so that their small matrices fill vectors. */
+   multiple of CHUNK. Groups of LANES tokens are taken at a time. What their small matrices consist of lies LANES numbers side
+   by side, one of each token, so that vectors compute it without sums over their lanes. */
 
 #define CHUNK (2 * LANES)
 #define ROWS_AT_ONCE 32
 #define MOST_LOGITS 80           /* 2n + n² of 8 streams */
+#define MOST_WEIGHTS 136         /* 2n² + n */
 
 INLINE vector at(const float *from, int64_t index) { return load(from, index, FLOAT32); }
 INLINE void put(float *to, int64_t index, vector x) { store(to, index, x, FLOAT32); }
@@ -14,17 +16,44 @@ INLINE void fetch(const float *from, int64_t count) {
     for (int64_t c = 0; c < count; c += 16) __builtin_prefetch(from + c);
 }
 
-/* value `index` of each of `count` tokens, `width` apart; 0 in the other lanes */
-INLINE vector gathered(const float *from, int64_t width, int64_t index, int64_t count) {
-    float lanes[LANES] = {0};
-    for (int64_t i = 0; i < count; i++) lanes[i] = from[i * width + index];
-    return at(lanes, 0);
+/* y_i (x_0i, x_1i, x_2i, x_3i) of each four numbers of four vectors */
+INLINE void turn(const vector *x, vector *y) {
+    const vector ab = MIX(integers, x[0], x[1], FIRSTS), cd = MIX(integers, x[2], x[3], FIRSTS);
+    const vector AB = MIX(integers, x[0], x[1], SECONDS), CD = MIX(integers, x[2], x[3], SECONDS);
+    y[0] = MIX(integers, ab, cd, FIRST_PAIRS);
+    y[1] = MIX(integers, ab, cd, SECOND_PAIRS);
+    y[2] = MIX(integers, AB, CD, FIRST_PAIRS);
+    y[3] = MIX(integers, AB, CD, SECOND_PAIRS);
 }
 
-INLINE void scattered(float *to, int64_t width, int64_t index, int64_t count, vector x) {
-    float lanes[LANES];
-    put(lanes, 0, x);
-    for (int64_t i = 0; i < count; i++) to[i * width + index] = lanes[i];
+/* `width` numbers of each of `count` tokens, which lie in rows, side by side; the other lanes repeat the last token */
+INLINE void side_by_side(const float *rows, int64_t width, int64_t count, vector *to) {
+    int64_t o = 0;
+    for (; count == LANES && o + 4 <= width; o += 4) {
+        float quarters[4][LANES];
+        vector x[4];
+        for (int t = 0; t < LANES; t++) memcpy(&quarters[t % 4][t / 4 * 4], rows + t * width + o, sizeof(four));
+        for (int k = 0; k < 4; k++) x[k] = at(quarters[k], 0);
+        turn(x, to + o);
+    }
+    for (; o < width; o++) {
+        float lanes[LANES];
+        for (int64_t t = 0; t < LANES; t++) lanes[t] = rows[(t < count ? t : count - 1) * width + o];
+        to[o] = at(lanes, 0);
+    }
+}
+
+INLINE void in_rows(const vector *x, int64_t width, int64_t count, float *rows) {
+    int64_t o = 0;
+    for (; count == LANES && o + 4 <= width; o += 4) {
+        float quarters[4][LANES];
+        vector y[4];
+        turn(x + o, y);
+        for (int k = 0; k < 4; k++) put(quarters[k], 0, y[k]);
+        for (int t = 0; t < LANES; t++) memcpy(rows + t * width + o, &quarters[t % 4][t / 4 * 4], sizeof(four));
+    }
+    for (; o < width; o++)
+        for (int64_t t = 0; t < count; t++) rows[t * width + o] = x[o][t];
 }
 
 /* the mean (0 for RMS) of x, in `segments`, and the reciprocal of its deviation */
@@ -51,56 +80,79 @@ INLINE void statistics(const float *x, int64_t segments, int64_t apart, int64_t 
     found[1] = 1 / sqrtf(sum(total[0] + total[1]) / count + (float)epsilon);
 }
 
-/* to[r][out + o] = Σ_c x_rc·w_oc of `rows` rows, in segments `apart`, and `outs` outputs */
-INLINE void row_products(const float *const *x, int64_t segments, int64_t apart, const float *w, int64_t features, float *const *to,
-                         int64_t out, const int rows, const int outs) {
+/* the means (0 for RMS) of four rows, in `segments`, and their variances; likewise LANES numbers apart */
+INLINE void statistics_of_four(const float *const *x, int64_t segments, int64_t apart, int64_t features, int64_t norm, float *found) {
+    const float count = (float)(segments * features);
+    vector total[4] = {{0}};
+    four means = {0}, variances;
+    if (norm == LAYER_NORM) {
+        for (int64_t s = 0; s < segments; s++)
+            for (int64_t c = 0; c < features; c += LANES)
+                for (int r = 0; r < 4; r++) total[r] += at(x[r] + s * apart, c);
+        means = sums(total[0], total[1], total[2], total[3]) / count;
+        for (int r = 0; r < 4; r++) total[r] = (vector){0};
+    }
+    for (int64_t s = 0; s < segments; s++)
+        for (int64_t c = 0; c < features; c += LANES)
+            for (int r = 0; r < 4; r++) {
+                const vector one = at(x[r] + s * apart, c) - means[r];
+                total[r] += one * one;
+            }
+    variances = sums(total[0], total[1], total[2], total[3]) / count;
+    memcpy(found, &means, sizeof means);
+    memcpy(found + LANES, &variances, sizeof variances);
+}
+
+/* to[o * LANES + r] = Σ_c x_rc·w_oc of four rows, in segments `apart`, and `outs` outputs */
+INLINE void row_products(const float *const *x, int64_t segments, int64_t apart, const float *w, int64_t features, float *to, const int outs) {
     vector total[4][4] = {{{0}}};
     for (int64_t s = 0; s < segments; s++)
         for (int64_t c = 0; c < features; c += LANES) {
             vector of_x[4];
-            for (int r = 0; r < rows; r++) of_x[r] = at(x[r] + s * apart, c);
+            for (int r = 0; r < 4; r++) of_x[r] = at(x[r] + s * apart, c);
             for (int o = 0; o < outs; o++) {
                 const vector of_w = at(w, (o * segments + s) * features + c);
-                for (int r = 0; r < rows; r++) total[r][o] += of_x[r] * of_w;
+                for (int r = 0; r < 4; r++) total[o][r] += of_x[r] * of_w;
             }
         }
-    for (int r = 0; r < rows; r++)
-        for (int o = 0; o < outs; o++) to[r][out + o] = sum(total[r][o]);
+    for (int o = 0; o < outs; o++) {
+        const four found = sums(total[o][0], total[o][1], total[o][2], total[o][3]);
+        memcpy(to + o * LANES, &found, sizeof found);
+    }
 }
 
 INLINE int64_t rows_per_token(const struct reading *a) { return a->form == MANIFOLD ? 1 : a->streams; }
 INLINE int64_t row_segments(const struct reading *a) { return a->form == MANIFOLD ? a->streams : 1; }
 
-INLINE const float *row_of(const struct reading *a, int64_t row) {
-    const int64_t per_token = rows_per_token(a);
-    return a->h + row / per_token * a->token + row % per_token * a->stream;
+/* what a group's row of a token is `width` numbers of, from those of its first row of all */
+INLINE float *of_row(const struct reading *a, const float *from, int64_t first, int64_t row, int64_t width) {
+    return (float *)from + (first * rows_per_token(a) + row * LANES) * width;
 }
 
-/* values (rows, p): each row, normalised, times the weight */
-static void row_values(const struct reading *a, int64_t first, int64_t last) {
+/* values (p) and statistics of the rows of a group of `count` tokens: each row, normalised, times the weight */
+static void row_values(const struct reading *a, int64_t first, int64_t count) {
     const int64_t features = a->features, p = a->outputs, segments = row_segments(a), width = segments * features;
-    for (int64_t row = first; row < last; row += 4) {
-        const int rows = last - row < 4 ? (int)(last - row) : 4;
-        const float *x[4];
-        float *to[4];
-        for (int r = 0; r < rows; r++) {
-            x[r] = row_of(a, row + r);
-            to[r] = a->values + (row + r) * p;
-            statistics(x[r], segments, a->stream, features, a->row_norm, a->row_epsilon, a->row_statistics + (row + r) * 2);
+    for (int64_t row = 0; row < rows_per_token(a); row++) {
+        float *found = of_row(a, a->row_statistics, first, row, 2), *values = of_row(a, a->values, first, row, p);
+        if (count < LANES) {
+            memset(found, 0, 2 * LANES * sizeof *found);
+            memset(values, 0, p * LANES * sizeof *values);
         }
-        int64_t o = 0;
-        for (; LANES == 16 && rows == 4 && o + 4 <= p; o += 4) row_products(x, segments, a->stream, a->folded + o * width, features, to, o, 4, 4);
-        for (; o < p; o += 2) {
-            const float *w = a->folded + o * width;
-            if (rows == 4 && p - o > 1) row_products(x, segments, a->stream, w, features, to, o, 4, 2);
-            else
-                for (int r = 0; r < rows; r++) {
-                    if (p - o > 1) row_products(x + r, segments, a->stream, w, features, to + r, o, 1, 2);
-                    else row_products(x + r, segments, a->stream, w, features, to + r, o, 1, 1);
-                }
+        for (int64_t t = 0; t < count; t += 4) {
+            const float *x[4];
+            for (int64_t r = 0; r < 4; r++) {
+                x[r] = a->h + (first + (t + r < count ? t + r : count - 1)) * a->token + row * a->stream;
+                for (int64_t s = 0; s < segments; s++) fetch(x[r] + LANES * a->token + s * a->stream, features);
+            }
+            statistics_of_four(x, segments, a->stream, features, a->row_norm, found + t);
+            int64_t o = 0;
+            for (; LANES == 16 && o + 4 <= p; o += 4) row_products(x, segments, a->stream, a->folded + o * width, features, values + o * LANES + t, 4);
+            for (; o + 2 <= p; o += 2) row_products(x, segments, a->stream, a->folded + o * width, features, values + o * LANES + t, 2);
+            if (o < p) row_products(x, segments, a->stream, a->folded + o * width, features, values + o * LANES + t, 1);
         }
-        for (int r = 0; r < rows; r++)
-            for (int64_t o = 0; o < p; o++) to[r][o] = a->row_statistics[(row + r) * 2 + 1] * to[r][o] + a->shifts[o];
+        const vector root = 1.0f / square_root(at(found, LANES) + (float)a->row_epsilon);
+        put(found, LANES, root);
+        for (int64_t o = 0; o < p; o++) put(values, o * LANES, root * at(values, o * LANES) + a->shifts[o]);
     }
 }
 
@@ -168,8 +220,8 @@ INLINE void mix_permutations(const struct reading *a, vector *w, vector *r, cons
 
 /* the logit of value `o` of the tokens from `values`, and the factor a of that value */
 INLINE float factor(const struct reading *a, int64_t o, const int n) { return a->scale[o < n ? 0 : o < 2 * n ? 1 : 2]; }
-INLINE vector logit(const struct reading *a, const float *values, int64_t o, int64_t count, const int n) {
-    return factor(a, o, n) * gathered(values, a->outputs, o, count) + a->bias[o];
+INLINE vector logit(const struct reading *a, const float *values, int64_t o, const int n) {
+    return factor(a, o, n) * at(values, o * LANES) + a->bias[o];
 }
 
 /* where weight `o` of stream j lies in a token's row of `mix`: α (n, q), R (n, n) unless it is the identity, and β (n) */
@@ -177,23 +229,22 @@ INLINE int64_t place_of(const struct reading *a, int64_t j, int64_t o, const int
     return o < q ? j * q + o : o < q + n ? n * q + j * n + o - q : a->width - n + j;
 }
 
-INLINE void manifold_weights(const struct reading *a, int64_t first, int64_t count, vector *lines, const int n) {
-    const int64_t logits = a->outputs - 2 * n, width = a->width;
+INLINE void manifold_weights(const struct reading *a, int64_t first, vector *mix, vector *lines, const int n) {
+    const int64_t logits = a->outputs - 2 * n;
     const float *values = a->values + first * a->outputs;
-    float *mix = a->mix + first * width;
     vector w[MOST_LOGITS], found[64];
-    for (int k = 0; k < n; k++) scattered(mix, width, k, count, sigmoid(logit(a, values, k, count, n)) + (float)a->alpha_epsilon);
+    for (int k = 0; k < n; k++) mix[k] = sigmoid(logit(a, values, k, n)) + (float)a->alpha_epsilon;
     if (logits < 0) return;
     for (int k = 0; k < n; k++)
-        scattered(mix, width, width - n + k, count, (float)a->magnitude * sigmoid(logit(a, values, n + k, count, n)) + (float)a->beta_epsilon);
+        mix[a->width - n + k] = (float)a->magnitude * sigmoid(logit(a, values, n + k, n)) + (float)a->beta_epsilon;
     if (!logits) return;
-    for (int64_t o = 0; o < logits; o++) w[o] = logit(a, values, 2 * n + o, count, n);
+    for (int64_t o = 0; o < logits; o++) w[o] = logit(a, values, 2 * n + o, n);
     if (a->matrices) mix_permutations(a, w, found, n);
     else balance(w, found, lines, 2 * a->iterations - 1, (float)a->sinkhorn_epsilon, n);
-    for (int i = 0; i < n * n; i++) scattered(mix, width, n + i, count, a->matrices ? found[i] : w[i]);
+    for (int i = 0; i < n * n; i++) mix[n + i] = a->matrices ? found[i] : w[i];
 }
 
-INLINE void tanh_weights(const struct reading *a, int64_t first, int64_t count, const int n, const int q) {
+INLINE void tanh_weights(const struct reading *a, int64_t first, vector *mix, const int n, const int q) {
     const int64_t p = a->outputs;
     for (int j = 0; j < n; j++)
         for (int64_t o = 0; o < p; o++) {
@@ -201,8 +252,8 @@ INLINE void tanh_weights(const struct reading *a, int64_t first, int64_t count, 
                                 : o < q + n ? a->residual[j * a->residual_row + o - q]
                                             : a->beta[j];
             vector found = all(start);
-            if (a->weight) found += (o < p - 1 ? a->scale : a->scale2)[0] * hyperbolic_tangent(gathered(a->values + first * n * p, n * p, j * p + o, count));
-            scattered(a->mix + first * a->width, a->width, place_of(a, j, o, n, q), count, found);
+            if (a->weight) found += (o < p - 1 ? a->scale : a->scale2)[0] * hyperbolic_tangent(at(of_row(a, a->values, first, j, p), o * LANES));
+            mix[place_of(a, j, o, n, q)] = found;
         }
 }
 
@@ -233,81 +284,100 @@ INLINE vector *vectors(const struct reading *a, int64_t count) {
 }
 
 INLINE void read_blocks(const struct reading *a, int64_t first, int64_t last, const int n, const int q) {
-    const int64_t inputs = q * a->features, per_token = rows_per_token(a);
+    const int64_t inputs = q * a->features, width = a->width;
     vector *lines = vectors(a, 0);
     for (int64_t token = first; token < last; token += LANES) {
         const int64_t count = last - token < LANES ? last - token : LANES;
-        if (a->weight) row_values(a, token * per_token, (token + count) * per_token);
-        if (a->form == MANIFOLD) manifold_weights(a, token, count, lines, n);
-        else tanh_weights(a, token, count, n, q);
-        for (int64_t t = token; t < token + count; t++) {
-            float *x = a->x + t * inputs, *found = a->statistics + t * 2;
-            input_of(a, t, x, n, q);
-            if (a->norm == NO_NORM) continue;
-            statistics(x, 1, 0, inputs, a->norm, a->epsilon, found);
+        float *x = a->x + token * inputs, *found = a->statistics + token * 2;
+        vector mix[MOST_WEIGHTS];
+        if (a->weight) row_values(a, token, count);
+        if (a->form == MANIFOLD) manifold_weights(a, token, mix, lines, n);
+        else tanh_weights(a, token, mix, n, q);
+        in_rows(mix, width, count, a->mix + token * width);
+        for (int64_t t = 0; t < count; t++) input_of(a, token + t, x + t * inputs, n, q);
+        if (a->norm == NO_NORM) continue;
+        if (count < LANES) memset(found, 0, 2 * LANES * sizeof *found);
+        for (int64_t t = 0; t < count; t += 4) {
+            const float *rows[4];
+            for (int64_t r = 0; r < 4; r++) rows[r] = x + (t + r < count ? t + r : count - 1) * inputs;
+            statistics_of_four(rows, 1, 0, inputs, a->norm, found + t);
+        }
+        put(found, LANES, 1.0f / square_root(at(found, LANES) + (float)a->epsilon));
+        for (int64_t t = 0; t < count; t++, x += inputs)
             for (int64_t c = 0; c < inputs; c += LANES) {
-                const vector y = (at(x, c) - found[0]) * found[1] * at(a->gain, c);
+                const vector y = (at(x, c) - found[t]) * found[LANES + t] * at(a->gain, c);
                 put(x, c, a->shift ? y + at(a->shift, c) : y);
             }
-        }
     }
     free(lines);
 }
 
-/* adds Σ_c x_jc·g_kc of 4 by 2 rows, or of the fewer that there are, to `to` */
+/* to[j * width + k] = Σ_c x_jc·g_kc of 4 by 4 rows, or of the fewer that there are */
 INLINE void pair_products(const float *const *x, const float *const *g, int64_t features, float *to, int64_t width, const int many, const int wide) {
-    vector total[4][2] = {{{0}}};
+    vector total[4][4] = {{{0}}};
     for (int64_t c = 0; c < features; c += LANES) {
-        vector of_g[2];
+        vector of_g[4];
         for (int k = 0; k < wide; k++) of_g[k] = at(g[k], c);
         for (int j = 0; j < many; j++)
             for (int k = 0; k < wide; k++) total[j][k] += at(x[j], c) * of_g[k];
     }
-    for (int j = 0; j < many; j++)
-        for (int k = 0; k < wide; k++) to[j * width + k] += sum(total[j][k]);
+    for (int j = 0; j < many; j++) {
+        const four found = sums(total[j][0], total[j][1], total[j][2], total[j][3]);
+        memcpy(to + j * width, &found, wide * sizeof *to);
+    }
 }
 
-/* From the gradients of x, of the output of `write` and of β of one token: those of s, in `of_s`, and of all weights, in `of_mix`;
-   what h gets but for that through the values; and what the gradients of the norm's gain and shift get, which is added to `of_norm`. */
-INLINE void input_gradient(const struct reading *a, int64_t token, float *of_s, float *of_mix, float *of_norm, const int n, const int q) {
-    const int64_t features = a->features, inputs = q * features;
-    const float *h = a->h + token * a->token, *of_x = a->of_x + token * inputs, *found = a->statistics + token * 2;
-    if (a->norm == NO_NORM) memcpy(of_s, of_x, inputs * sizeof *of_s);
-    else {
-        vector total = {0}, along = {0};
-        input_of(a, token, of_s, n, q);
+/* From the gradients of x and of the norm's gain of up to four tokens, those of s, in `of_s`, and what the gradients of gain and
+   shift get, which is added to `of_norm`. */
+INLINE void norm_gradient(const struct reading *a, int64_t first, int64_t t, int rows, float *of_s, float *of_norm, const int n, const int q) {
+    const int64_t inputs = q * a->features;
+    const float *of_x = a->of_x + (first + t) * inputs, *found = a->statistics + first * 2 + t;
+    vector total[4] = {{0}}, along[4] = {{0}};
+    for (int r = 0; r < rows; r++) {
+        input_of(a, first + t + r, of_s + r * inputs, n, q);
         for (int64_t c = 0; c < inputs; c += LANES) {
-            const vector y = at(of_x, c) * at(a->gain, c);
-            total += y;
-            along += y * (at(of_s, c) - found[0]);
-        }
-        const float mean = a->norm == LAYER_NORM ? sum(total) / (float)inputs : 0;
-        const float share = sum(along) * found[1] * found[1] / (float)inputs;
-        for (int64_t c = 0; c < inputs; c += LANES) {
-            const vector y = at(of_x, c), centred = at(of_s, c) - found[0];
-            put(of_s, c, found[1] * (y * at(a->gain, c) - mean - share * centred));
-            put(of_norm, c, at(of_norm, c) + found[1] * y * centred);
-            put(of_norm, inputs + c, at(of_norm, inputs + c) + y);
+            const vector y = at(of_x, r * inputs + c) * at(a->gain, c);
+            total[r] += y;
+            along[r] += y * (at(of_s, r * inputs + c) - found[r]);
         }
     }
-    if (a->of_mix) memcpy(of_mix, a->of_mix + token * a->width, a->width * sizeof *of_mix);
-    else memset(of_mix, 0, a->width * sizeof *of_mix);
+    four means = {0}, shares = sums(along[0], along[1], along[2], along[3]) / (float)inputs;
+    if (a->norm == LAYER_NORM) means = sums(total[0], total[1], total[2], total[3]) / (float)inputs;
+    for (int64_t c = 0; c < inputs; c += LANES) {
+        const vector gain = at(a->gain, c);
+        vector of_gain = at(of_norm, c), of_shift = at(of_norm, inputs + c);
+        for (int r = 0; r < rows; r++) {
+            const float root = found[LANES + r];
+            const vector y = at(of_x, r * inputs + c), centred = at(of_s, r * inputs + c) - found[r];
+            put(of_s, r * inputs + c, root * (y * gain - means[r] - shares[r] * root * root * centred));
+            of_gain += root * y * centred;
+            of_shift += y;
+        }
+        put(of_norm, c, of_gain);
+        put(of_norm, inputs + c, of_shift);
+    }
+}
+
+/* From the gradients of s and of the output of `write` of one token: those of α and R, in `of_mix`, and what h gets but for that
+   through the values. */
+INLINE void input_gradient(const struct reading *a, int64_t token, const float *of_s, float *of_mix, const int n, const int q) {
+    const int64_t features = a->features;
+    const float *h = a->h + token * a->token;
     const float *x[8], *g[8], *of_inputs[8], *mix = a->mix + token * a->width, *alpha = reading_weights(a, token);
     float *to = a->gradient + token * n * features, *of_alpha = a->previous ? a->of_previous + token * n : of_mix;
-    const int identity = a->width == n * q + n, many = n < 4 ? n : 4;
+    const int identity = a->width == n * q + n, many = LANES == 16 && n >= 4 ? 4 : 2, wide = n < 4 ? n : 4;
     for (int j = 0; j < n; j++) {
         x[j] = h + j * a->stream;
-        fetch(x[j] + a->token, features);
+        fetch(x[j] + 4 * a->token, features);
         g[j] = a->of_output ? a->of_output + token * a->of_output_token + j * a->of_output_stream : NULL;
         if (g[j]) fetch(g[j] + a->of_output_token, features);
     }
     for (int k = 0; k < q; k++) of_inputs[k] = of_s + k * features;
-    for (int j = 0; j < n; j += 4) {
-        if (q == 1) pair_products(x + j, of_inputs, features, of_alpha + j, 1, many, 1);
-        else
-            for (int k = 0; k < q; k += 2) pair_products(x + j, of_inputs + k, features, of_alpha + j * q + k, q, many, 2);
-        if (a->of_output && !identity)
-            for (int k = 0; k < n; k += 2) pair_products(x + j, g + k, features, of_mix + n * q + j * n + k, n, many, 2);
+    for (int k = 0; q == 1 && k < n; k += 4) pair_products(of_inputs, x + k, features, of_alpha + k, 1, 1, wide);
+    for (int j = 0; j < n; j += many) {
+        for (int k = 0; q > 1 && k < q; k += 4) pair_products(x + j, of_inputs + k, features, of_alpha + j * q + k, q, many, wide);
+        for (int k = 0; a->of_output && !identity && k < n; k += 4)
+            pair_products(x + j, g + k, features, of_mix + n * q + j * n + k, n, many, wide);
     }
     for (int64_t c = 0; c < features; c += LANES) {
         vector of_g[8] = {{0}}, of_k[8];
@@ -325,22 +395,22 @@ INLINE void input_gradient(const struct reading *a, int64_t token, float *of_s, 
     }
 }
 
-/* `deltas`, the gradients of the logits, and `of_values`, from those of the weights */
-INLINE void manifold_gradient(const struct reading *a, int64_t first, int64_t count, const float *of_mix, vector *lines, const int n) {
-    const int64_t p = a->outputs, logits = p - 2 * n, width = a->width;
+/* `deltas`, the gradients of the logits, `of_values`, and the rows' shares in the gradient of h, from the weights' gradients */
+INLINE void manifold_gradient(const struct reading *a, int64_t first, const vector *of_mix, vector *lines, vector *shares, const int n) {
+    const int64_t p = a->outputs, logits = p - 2 * n;
     const float *values = a->values + first * p;
     vector g[MOST_LOGITS], w[MOST_LOGITS], found[64], of_scale[3] = {{0}, {0}, {0}};
     for (int k = 0; k < n; k++) {
-        const vector read = sigmoid(logit(a, values, k, count, n));
-        g[k] = gathered(of_mix, width, k, count) * read * (1.0f - read);
+        const vector read = sigmoid(logit(a, values, k, n));
+        g[k] = of_mix[k] * read * (1.0f - read);
         if (logits < 0) continue;
-        const vector written = sigmoid(logit(a, values, n + k, count, n));
-        g[n + k] = (float)a->magnitude * gathered(of_mix, width, width - n + k, count) * written * (1.0f - written);
+        const vector written = sigmoid(logit(a, values, n + k, n));
+        g[n + k] = (float)a->magnitude * of_mix[a->width - n + k] * written * (1.0f - written);
     }
     if (logits > 0) {
         vector of_r[64];
-        for (int64_t o = 0; o < logits; o++) w[o] = logit(a, values, 2 * n + o, count, n);
-        for (int i = 0; i < n * n; i++) of_r[i] = gathered(of_mix, width, n + i, count);
+        for (int64_t o = 0; o < logits; o++) w[o] = logit(a, values, 2 * n + o, n);
+        for (int i = 0; i < n * n; i++) of_r[i] = of_mix[n + i];
         if (a->matrices) {
             vector total = {0};
             mix_permutations(a, w, found, n);
@@ -356,125 +426,141 @@ INLINE void manifold_gradient(const struct reading *a, int64_t first, int64_t co
             for (int i = 0; i < n * n; i++) g[2 * n + i] = of_r[i];
         }
     }
+    shares[0] = (vector){0};
     for (int64_t o = 0; o < p; o++) {
-        of_scale[o < n ? 0 : o < 2 * n ? 1 : 2] += g[o] * gathered(values, p, o, count);
-        scattered(a->deltas + first * p, p, o, count, g[o]);
-        scattered(a->of_values + first * p, p, o, count, factor(a, o, n) * g[o]);
+        const vector value = at(values, o * LANES), of_value = factor(a, o, n) * g[o];
+        of_scale[o < n ? 0 : o < 2 * n ? 1 : 2] += g[o] * value;
+        shares[0] += of_value * value;
+        put(a->deltas + first * p, o * LANES, g[o]);
+        put(a->of_values + first * p, o * LANES, of_value);
     }
-    for (int i = 0; i < 3; i++) scattered(a->of_scales + first * 3, 3, i, count, of_scale[i]);
+    for (int i = 0; i < 3; i++) put(a->of_scales + first * 3, i * LANES, of_scale[i]);
 }
 
-INLINE void tanh_gradient(const struct reading *a, int64_t first, int64_t count, const float *of_mix, const int n, const int q) {
-    const int64_t p = a->outputs, values = n * p;
+INLINE void tanh_gradient(const struct reading *a, int64_t first, const vector *of_mix, vector *shares, const int n, const int q) {
+    const int64_t p = a->outputs;
     vector of_scale[3] = {{0}, {0}, {0}};
-    for (int j = 0; j < n; j++)
+    for (int j = 0; j < n; j++) {
+        const float *values = of_row(a, a->values, first, j, p);
+        shares[j] = (vector){0};
         for (int64_t o = 0; o < p; o++) {
-            const vector g = gathered(of_mix, a->width, place_of(a, j, o, n, q), count);
-            scattered(a->deltas + first * values, values, j * p + o, count, g);
+            const vector g = of_mix[place_of(a, j, o, n, q)];
+            put(of_row(a, a->deltas, first, j, p), o * LANES, g);
             if (!a->weight) continue;
-            const vector t = hyperbolic_tangent(gathered(a->values + first * values, values, j * p + o, count));
+            const vector value = at(values, o * LANES), t = hyperbolic_tangent(value);
+            const vector of_value = (o < p - 1 ? a->scale : a->scale2)[0] * g * (1.0f - t * t);
             of_scale[o == p - 1] += g * t;
-            scattered(a->of_values + first * values, values, j * p + o, count, (o < p - 1 ? a->scale : a->scale2)[0] * g * (1.0f - t * t));
+            shares[j] += of_value * (value - a->shifts[o]);
+            put(of_row(a, a->of_values, first, j, p), o * LANES, of_value);
         }
-    for (int i = 0; i < 3; i++) scattered(a->of_scales + first * 3, 3, i, count, of_scale[i]);
+    }
+    for (int i = 0; i < 3; i++) put(a->of_scales + first * 3, i * LANES, of_scale[i]);
 }
 
-/* adds what the values give to the gradient of h at stream s of up to 4 tokens */
-INLINE void add_gradients(const struct reading *a, int64_t token, int64_t s, const int rows, const int n) {
-    const int64_t features = a->features, p = a->outputs, per_token = rows_per_token(a);
-    const float *g[4], *h[4];
-    float share[4], root[4], mean[4];
-    for (int r = 0; r < rows; r++) {
-        const int64_t t = token + r, row = per_token == 1 ? t : t * n + s;
-        g[r] = a->of_values + row * p;
-        h[r] = a->h + t * a->token + s * a->stream;
-        mean[r] = a->row_statistics[row * 2];
-        root[r] = a->row_statistics[row * 2 + 1];
-        share[r] = 0;
-        for (int64_t o = 0; o < p; o++) share[r] += g[r][o] * (a->values[row * p + o] - a->shifts[o]);
-        share[r] *= root[r] * root[r] / (float)(row_segments(a) * features);
-    }
+/* adds what the values give to the gradient of h at stream s of up to 4 tokens of a group, from its t-th */
+INLINE void add_gradients(const struct reading *a, int64_t first, int64_t t, int64_t s, const float *shares, const int rows, const int n) {
+    const int64_t features = a->features, p = a->outputs, per_token = rows_per_token(a), row = per_token == 1 ? 0 : s;
+    const float *g = of_row(a, a->of_values, first, row, p) + t, *found = of_row(a, a->row_statistics, first, row, 2) + t;
+    const float *share = shares + row * LANES + t;
     for (int64_t c = 0; c < features; c += CHUNK) {
         vector y[4][2] = {{{0}}};
         const float *w = a->packed + (per_token == 1 ? s * features + c : c) * p;
         for (int64_t o = 0; o < p; o++) {
             const vector one = at(w, o * CHUNK), other = at(w, o * CHUNK + LANES);
             for (int r = 0; r < rows; r++) {
-                y[r][0] += g[r][o] * one;
-                y[r][1] += g[r][o] * other;
+                y[r][0] += g[o * LANES + r] * one;
+                y[r][1] += g[o * LANES + r] * other;
             }
         }
         for (int r = 0; r < rows; r++) {
-            float *to = a->gradient + ((token + r) * n + s) * features;
+            const float *h = a->h + (first + t + r) * a->token + s * a->stream;
+            float *to = a->gradient + ((first + t + r) * n + s) * features;
             for (int i = 0; i < 2; i++) {
                 const int64_t place = c + i * LANES;
-                put(to, place, at(to, place) + root[r] * y[r][i] - share[r] * (at(h[r], place) - mean[r]));
+                put(to, place, at(to, place) + found[LANES + r] * y[r][i] - share[r] * (at(h, place) - found[r]));
             }
         }
     }
 }
 
 INLINE void read_gradient_blocks(const struct reading *a, int64_t first, int64_t last, const int n, const int q) {
-    const int64_t inputs = q * a->features;
-    vector *lines = vectors(a, a->width + q * a->features / LANES);
-    float *of_mix = (float *)(lines + 4 * a->iterations * n), *of_s = of_mix + LANES * a->width;
+    const int64_t inputs = q * a->features, width = a->width;
+    vector *lines = vectors(a, width + 4 * inputs / LANES);
+    float *rows = (float *)(lines + 4 * a->iterations * n), *of_s = rows + LANES * width;
+    memset(rows, 0, LANES * width * sizeof *rows);
     for (int64_t token = first; token < last; token += LANES) {
         const int64_t count = last - token < LANES ? last - token : LANES;
         float *of_norm = a->of_norm + (a->norm ? token / LANES * 2 * inputs : 0);
-        for (int64_t t = 0; t < count; t++) input_gradient(a, token + t, of_s, of_mix + t * a->width, of_norm, n, q);
-        if (a->form == MANIFOLD) manifold_gradient(a, token, count, of_mix, lines, n);
-        else tanh_gradient(a, token, count, of_mix, n, q);
-        for (int64_t s = 0; a->weight && s < n; s++)
+        for (int64_t t = 0; t < count; t += 4) {
+            const int some = count - t < 4 ? (int)(count - t) : 4;
+            if (a->norm == NO_NORM) memcpy(of_s, a->of_x + (token + t) * inputs, some * inputs * sizeof *of_s);
+            else if (some == 4) norm_gradient(a, token, t, 4, of_s, of_norm, n, q);
+            else norm_gradient(a, token, t, some, of_s, of_norm, n, q);
+            for (int r = 0; r < some; r++) input_gradient(a, token + t + r, of_s + r * inputs, rows + (t + r) * width, n, q);
+        }
+        vector of_mix[MOST_WEIGHTS], shares[8];
+        side_by_side(rows, width, count, of_mix);
+        if (a->of_mix) {
+            vector given[MOST_WEIGHTS];
+            side_by_side(a->of_mix + token * width, width, count, given);
+            for (int64_t o = 0; o < width; o++) of_mix[o] += given[o];
+        }
+        if (a->form == MANIFOLD) manifold_gradient(a, token, of_mix, lines, shares, n);
+        else tanh_gradient(a, token, of_mix, shares, n, q);
+        if (!a->weight) continue;
+        for (int64_t row = 0; row < rows_per_token(a); row++) {
+            const vector root = at(of_row(a, a->row_statistics, token, row, 2), LANES);
+            shares[row] *= root * root / (float)(row_segments(a) * a->features);
+        }
+        for (int64_t s = 0; s < n; s++)
             for (int64_t t = 0; t < count; t += 4) {
-                if (count - t >= 4) add_gradients(a, token + t, s, 4, n);
+                if (count - t >= 4) add_gradients(a, token, t, s, (const float *)shares, 4, n);
                 else
-                    for (int64_t r = t; r < count; r++) add_gradients(a, token + r, s, 1, n);
+                    for (int64_t r = t; r < count; r++) add_gradients(a, token, r, s, (const float *)shares, 1, n);
             }
     }
     free(lines);
 }
 
-/* adds Σ_rows g_o·h of `outs` outputs to CHUNK columns of the weight's gradient */
-INLINE void add_columns(const float *const *h, const float *const *g, const float *roots, int rows, int64_t o, float *to, const int outs) {
+/* adds Σ_rows g_o·h of `outs` outputs to CHUNK columns, from c on, of the weight's gradient */
+INLINE void add_columns(const float *const *h, const float *const *g, const float *roots, int rows, int64_t c, int64_t o, float *to, const int outs) {
     vector total[8][2];
     for (int i = 0; i < outs; i++)
         for (int half = 0; half < 2; half++) total[i][half] = at(to, (o + i) * CHUNK + half * LANES);
     for (int r = 0; r < rows; r++) {
-        const vector one = roots[r] * at(h[r], 0), other = roots[r] * at(h[r], LANES);
+        const vector one = roots[r] * at(h[r], c), other = roots[r] * at(h[r], c + LANES);
         for (int i = 0; i < outs; i++) {
-            total[i][0] += g[r][o + i] * one;
-            total[i][1] += g[r][o + i] * other;
+            total[i][0] += g[r][(o + i) * LANES] * one;
+            total[i][1] += g[r][(o + i) * LANES] * other;
         }
     }
     for (int i = 0; i < outs; i++)
         for (int half = 0; half < 2; half++) put(to, (o + i) * CHUNK + half * LANES, total[i][half]);
 }
 
-/* adds what some rows give to CHUNK columns of the gradient of the folded weight */
-INLINE void weight_columns(const struct reading *a, int64_t first, int rows, int64_t s, int64_t c, float *to) {
-    const int64_t p = a->outputs;
-    const float *h[ROWS_AT_ONCE], *g[ROWS_AT_ONCE];
-    float roots[ROWS_AT_ONCE];
-    for (int r = 0; r < rows; r++) {
-        h[r] = row_of(a, first + r) + s * a->stream + c;
-        g[r] = a->of_values + (first + r) * p;
-        roots[r] = a->row_statistics[(first + r) * 2 + 1];
-    }
-    int64_t o = 0;
-    for (; LANES == 16 && o + 8 <= p; o += 8) add_columns(h, g, roots, rows, o, to, 8);
-    for (; o + 4 <= p; o += 4) add_columns(h, g, roots, rows, o, to, 4);
-    for (; o + 2 <= p; o += 2) add_columns(h, g, roots, rows, o, to, 2);
-    if (o < p) add_columns(h, g, roots, rows, o, to, 1);
-}
-
 /* Sums over all tokens for some chunks of columns, which start at 0. A few tokens at a time stay in the cache. */
 static void read_streams_columns(const struct reading *a, int64_t first, int64_t last) {
-    const int64_t chunks = a->features / CHUNK, per_token = rows_per_token(a), at_once = ROWS_AT_ONCE / per_token;
-    for (int64_t token = 0; token < a->tokens; token += at_once) {
-        const int64_t end = a->tokens - token < at_once ? a->tokens : token + at_once;
+    const int64_t chunks = a->features / CHUNK, p = a->outputs, per_token = rows_per_token(a), at_once = ROWS_AT_ONCE / per_token;
+    for (int64_t start = 0; start < a->tokens; start += at_once) {
+        const float *h[ROWS_AT_ONCE], *g[ROWS_AT_ONCE];
+        float roots[ROWS_AT_ONCE];
+        int rows = 0;
+        for (int64_t token = start; token < a->tokens && token < start + at_once; token++)
+            for (int64_t row = 0; row < per_token; row++, rows++) {
+                const int64_t lane = token % LANES;
+                h[rows] = a->h + token * a->token + row * a->stream;
+                fetch(h[rows] + at_once * a->token + first * CHUNK, (last - first) * CHUNK);
+                g[rows] = of_row(a, a->of_values, token - lane, row, p) + lane;
+                roots[rows] = of_row(a, a->row_statistics, token - lane, row, 2)[LANES + lane];
+            }
         for (int64_t chunk = first; chunk < last; chunk++) {
-            const int64_t s = chunk / chunks, c = chunk % chunks * CHUNK;
-            weight_columns(a, token * per_token, (int)((end - token) * per_token), s, c, a->of_packed + (s * a->features + c) * a->outputs);
+            const int64_t s = chunk / chunks, c = chunk % chunks * CHUNK, place = s * a->stream + c;
+            float *to = a->of_packed + chunk * CHUNK * p;
+            int64_t o = 0;
+            for (; LANES == 16 && o + 8 <= p; o += 8) add_columns(h, g, roots, rows, place, o, to, 8);
+            for (; o + 4 <= p; o += 4) add_columns(h, g, roots, rows, place, o, to, 4);
+            for (; o + 2 <= p; o += 2) add_columns(h, g, roots, rows, place, o, to, 2);
+            if (o < p) add_columns(h, g, roots, rows, place, o, to, 1);
         }
     }
 }
@@ -514,27 +600,31 @@ INLINE void write_gradient_tokens(const struct writing *a, int64_t first, int64_
         const float *g = a->gradient + token * a->gradient_token, *f = a->f + token * q * features;
         const float *beta = a->mix + (token + 1) * a->width - n;
         float *of_mix = a->of_mix + token * a->width, *of_f = a->of_f + token * q * features;
-        memset(of_mix, 0, a->width * sizeof *of_mix);
-        for (int k = 0; k < n; k++) {
-            const float *of_branch = f + (q > 1 ? k * features : 0), *of_output = g + k * a->gradient_stream;
-            pair_products(&of_branch, &of_output, features, of_mix + a->width - n + k, 1, 1, 1);
-        }
+        vector total[8] = {{0}};
         for (int64_t c = 0; c < features; c += LANES) {
             vector y = {0};
             for (int k = 0; k < n; k++) {
-                const vector of_k = beta[k] * at(g + k * a->gradient_stream, c);
-                if (q > 1) put(of_f + k * features, c, of_k);
-                else y += of_k;
+                const vector of_output = at(g + k * a->gradient_stream, c);
+                total[k] += at(f + (q > 1 ? k * features : 0), c) * of_output;
+                if (q > 1) put(of_f + k * features, c, beta[k] * of_output);
+                else y += beta[k] * of_output;
             }
             if (q == 1) put(of_f, c, y);
+        }
+        memset(of_mix, 0, a->width * sizeof *of_mix);
+        for (int k = 0; k < n; k += 4) {
+            const four found = sums(total[k], total[k + 1], total[k + 2], total[k + 3]);
+            memcpy(of_mix + a->width - n + k, &found, (n - k < 4 ? n - k : 4) * sizeof *of_mix);
         }
     }
 }
 
-/* 4 streams, which are usual, have kernels of their own */
+/* 4 and 2 streams, which are usual, have kernels of their own */
 #define OF_STREAMS(kernel)                                                          \
     do {                                                                            \
         if (a->streams == 4 && a->parts == 1) kernel(a, first, last, 4, 1);         \
+        else if (a->streams == 2 && a->parts == 1) kernel(a, first, last, 2, 1);    \
+        else if (a->streams == 4 && a->parts == 4) kernel(a, first, last, 4, 4);    \
         else kernel(a, first, last, (int)a->streams, (int)a->parts);                \
     } while (0)
 

@@ -69,6 +69,17 @@ INLINE vector larger(vector a, vector b) { /* b where one is no number */
 #endif
 }
 
+INLINE vector square_root(vector x) {
+#if LANES == 16
+    return (vector)_mm512_sqrt_ps((__m512)x);
+#elif LANES == 8
+    return (vector)_mm256_sqrt_ps((__m256)x);
+#else
+    for (int i = 0; i < LANES; i++) x[i] = sqrtf(x[i]);
+    return x;
+#endif
+}
+
 typedef float four __attribute__((vector_size(16)));
 typedef int32_t integers_of_four __attribute__((vector_size(16)));
 #ifdef __clang__
