@@ -29,6 +29,7 @@ from torch import nn
 from rskip.analysis.signals import similarity
 from rskip.comparison.plan import kept_bytes
 from rskip.connections import ConnectionSpec, Family, list_connections, parse_connection
+from rskip.machine.memory import keep_freed_memory
 from rskip.settings.errors import SettingError
 from tests.emulated_device import emulated_cuda
 
@@ -151,6 +152,7 @@ def main() -> None:
             _spec(text)
     except SettingError as error:
         parser.error(str(error))
+    keep_freed_memory()  # as trainings do
     rows: list[Row] = []
     for name in args.models:
         model = MODELS[name]

@@ -11,7 +11,7 @@ from rskip.connections.connection import Connection, Mixing, Resettable, StackCo
 from rskip.connections.depth_kernels import attend
 from rskip.connections.hyper import weighted_sums
 from rskip.connections.norms import Normalisation, RMSNorm, at_least_float32, build_norm, without_autocast
-from rskip.connections.stream_kernels import UNFUSED, Kernels, described, fused, kernels_for, readable
+from rskip.connections.stream_kernels import UNFUSED, Kernels, described, fused, kernels_for, readable, widened
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
@@ -62,6 +62,7 @@ class DepthAttention(Resettable):
         self, values: tuple[Tensor, ...], closing: Normalisation | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """h, or its normalised values, and the values for later readings."""
+        values = tuple(map(widened, values))
         library = self._library(*values)
         if library:
             norm = UNFUSED if closing is None else fused(closing)

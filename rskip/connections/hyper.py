@@ -29,6 +29,7 @@ from rskip.connections.stream_kernels import (
     read_streams,
     readable,
     reads_of,
+    widened,
     write_streams,
 )
 from rskip.cpu.library import Library
@@ -81,6 +82,7 @@ class CopiedStreams(StackConnection):
             self.bias = self.learned("bias", bias, streams)
 
     def enter(self, x: Tensor) -> State:
+        x = widened(x)
         return x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, -1)
 
     def leave(self, state: State) -> Tensor:

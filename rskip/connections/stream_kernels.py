@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from rskip.connections.norms import LayerNorm, RMSNorm
+from rskip.connections.norms import LayerNorm, RMSNorm, at_least_float32, under_autocast
 from rskip.cpu.library import Library, find_library
 from rskip.cpu.structures import Reading, Writing, constants, packing
 
@@ -142,6 +142,11 @@ def kernels_for(*tensors: Tensor) -> Kernels | None:
         return None
     library = find_library().library
     return library if library is not None and tensors[0].size(-1) % library.chunk == 0 else None
+
+
+def widened(x: Tensor) -> Tensor:
+    """x in float32, as the compiled kernels take it, if autocast may have made it narrower on a CPU; otherwise x."""
+    return at_least_float32(x) if x.is_cpu and under_autocast(x.device) else x
 
 
 def readable(weight: Tensor) -> bool:

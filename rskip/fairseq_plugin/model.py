@@ -27,6 +27,7 @@ from rskip.fairseq_plugin.flags import (
 from rskip.fairseq_plugin.probe import Probe, TrainingProbe
 from rskip.fairseq_plugin.usage_errors import usage_errors
 from rskip.machine.device import set_gpu_arithmetic
+from rskip.machine.memory import keep_freed_memory
 from rskip.transformer import TransformerConfig
 from rskip.transformer.config import DecoderConfig, StackConfig
 from rskip.transformer.embedding import build_token_embedding
@@ -88,6 +89,8 @@ class TrainedByFairseq(BaseFairseqModel):
     def train(self: _Model, mode: bool = True) -> _Model:
         """Sets the mode, and on a GPU the precision of matrix products. Raises `UsageError` if it lacks bfloat16."""
         weight = self.decoder.output_projection.weight
+        if mode and weight.is_cpu:
+            keep_freed_memory()
         if weight.is_cuda:
             set_gpu_arithmetic(weight.device, training=mode)
             if mode and weight.dtype == torch.bfloat16 and not torch.cuda.is_bf16_supported(including_emulation=False):

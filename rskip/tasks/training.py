@@ -31,6 +31,7 @@ from rskip.connections.norms import at_least_float32
 from rskip.files.state import as_state
 from rskip.files.whole import atomic_file, check_apart
 from rskip.machine.device import choose_device, gpu_of_its_own, set_gpu_arithmetic
+from rskip.machine.memory import keep_freed_memory
 from rskip.machine.progress import Progress
 from rskip.machine.ranks import Ranks
 from rskip.machine.terminal import duration
@@ -141,6 +142,8 @@ def train(
                 check_apart(folder, apart)
             place = choose_device(device, ranks)
             set_gpu_arithmetic(place, training=True, same_shapes=True)
+            if place.type == "cpu":
+                keep_freed_memory()
             if ranks.first:
                 stack.enter_context(files.lock())
         with ranks.together():

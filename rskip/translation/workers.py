@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import pickle
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -11,10 +10,9 @@ from itertools import repeat
 from rskip.cpu.threads import set_threads, threads
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.generation.hypothesis import FlatBatch, flat, rebuilt
+from rskip.machine.memory import keep_freed_memory
 from rskip.machine.workers import WorkerProcesses
 from rskip.translation.search import Segment, TranslationModel, search_batch
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
 
 _model: TranslationModel | Exception  # the worker's copy, or the reason why it has none
 
@@ -64,21 +62,13 @@ class Workers:
 
 def _load_model(model: bytes, share: int) -> None:
     global _model
-    _keep_freed_memory()
+    keep_freed_memory()  # allocating each step's logits again takes a tenth of the time
     set_threads(share)
     try:
         _model = pickle.loads(model)
     except (OSError, ValueError) as error:  # its file was removed or replaced: each search tells
         _model = error
     set_threads(share)  # of PyTorch too, if the model needed it
-
-
-def _keep_freed_memory() -> None:
-    """Lets malloc reuse freed memory: allocating each step's logits again takes a tenth of the time."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # only in glibc
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, 2**30)
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def _search(batch: Sequence[Segment], options: SearchOptions) -> FlatBatch:

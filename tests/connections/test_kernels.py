@@ -86,6 +86,17 @@ def test_values_and_gradients_are_those_of_double_precision(spec, shape, calls):
         assert (ours - exact).abs().max() <= bound, name
 
 
+@pytest.mark.parametrize("spec", ["mhc", "hyper", "attnres"])
+def test_what_autocast_made_narrower_takes_the_kernels_too(spec, calls):
+    """As in a ResNet, whose convolutions give bfloat16, in 0.6 down to 0.3 of PyTorch's time."""
+    model, x = Model(spec, 64), torch.randn(5, 64).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = computed(model, x)
+    assert calls
+    model.zero_grad()
+    assert (found[0] - computed(model, x.float())[0]).abs().max() < 0.05
+
+
 @pytest.mark.parametrize("spec", ["mhc", "frac", "attnres", "sas", "gated_residual"])
 def test_without_gradients_the_values_are_the_same(spec):
     model, x = Model(spec, 64), torch.randn(5, 64)
