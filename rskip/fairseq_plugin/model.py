@@ -87,7 +87,10 @@ class TrainedByFairseq(BaseFairseqModel):
         return {stack: getattr(self.config, f"{stack}_connection") for stack in self.stacks}
 
     def train(self: _Model, mode: bool = True) -> _Model:
-        """Sets the mode, and on a GPU the precision of matrix products. Raises `UsageError` if it lacks bfloat16."""
+        """Sets the mode. Training on a CPU then keeps freed memory.
+
+        On a GPU it sets the precision of matrix products, and raises `UsageError` if it lacks bfloat16.
+        """
         weight = self.decoder.output_projection.weight
         if mode and weight.is_cpu:
             keep_freed_memory()
