@@ -278,7 +278,8 @@ INLINE void input_of(const struct reading *a, int64_t token, float *s, const int
 
 /* room for the divisions of LANES tokens, and for `count` numbers of each */
 INLINE vector *vectors(const struct reading *a, int64_t count) {
-    vector *room = aligned_alloc(64, (4 * a->iterations * a->streams + count + 64) * sizeof *room);
+    const int64_t whole = (4 * a->iterations * a->streams + count + 79) / 16 * 16; /* some systems want a multiple of 64 bytes */
+    vector *room = aligned_alloc(64, whole * sizeof *room);
     if (!room) abort();
     return room;
 }
