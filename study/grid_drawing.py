@@ -198,7 +198,7 @@ def _draw_differences(figure: Figure, shown: Chart) -> None:
     for axes, quantity in zip(panels, quantities, strict=True):
         axes.axvline(0.0, color="0.3", linewidth=0.7)
         axes.set_title(fill(quantity, _NARROW))
-        axes.xaxis.set_major_locator(MaxNLocator(3))
+        axes.xaxis.set_major_locator(MaxNLocator(2))
         axes.tick_params(left=axes is panels[0])
         for row in (row for row in shown.rows if row["quantity"] == quantity):
             at, colour = models.index(row["model"]), colours[row["found"]]
