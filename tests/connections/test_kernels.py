@@ -88,7 +88,7 @@ def test_values_and_gradients_are_those_of_double_precision(spec, shape, calls):
 
 @pytest.mark.parametrize("spec", ["mhc", "hyper", "attnres"])
 def test_what_autocast_made_narrower_takes_the_kernels_too(spec, calls):
-    """As in a ResNet, whose convolutions give bfloat16, in 0.6 down to 0.3 of PyTorch's time."""
+    """As in a ResNet, whose convolutions give bfloat16."""
     model, x = Model(spec, 64), torch.randn(5, 64).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
         found = computed(model, x)

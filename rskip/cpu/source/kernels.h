@@ -180,7 +180,7 @@ struct gating {
    DYNAMIC: each stream is a row; α_j, R_j and β_j are their first values + a·tanh(value). */
 enum { MANIFOLD = 0, DYNAMIC = 1 };
 enum { NO_NORM = 0, LAYER_NORM = 1, RMS_NORM = 2 };
-enum { MOST_LANES = 16 };
+enum { MOST_LANES = 16 }; /* tokens in a group at most */
 struct reading {
     const float *h;                /* (N, n, C), tokens and streams `token` and `stream` apart */
     const float *weight, *weight2; /* MANIFOLD: (p, nC) and null; DYNAMIC: (C, p - 1) and (C, 1), or null: only first values */

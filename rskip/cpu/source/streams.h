@@ -1,6 +1,6 @@
-/* Connections that pass on n streams h of C features, for training (rskip/connections/stream_kernels.py). `read` computes a token's weights α,
-   R and β from its streams, and the branch's input norm(Σ_j α_j·h_j); `write` computes h_k ← Σ_j R_jk·h_j + β_k·f. C is a
-   multiple of CHUNK. Groups of LANES tokens are taken at a time. What their small matrices consist of lies LANES numbers side
+/* Connections that pass on n streams h of C features, for training (rskip/connections/stream_kernels.py). `read` computes a
+   token's weights α, R and β from its streams, and the branch's input norm(Σ_j α_j·h_j); `write` computes
+   h_k ← Σ_j R_jk·h_j + β_k·f. C is a multiple of CHUNK. Groups of LANES tokens are taken at a time. What their small matrices consist of lies LANES numbers side
    by side, one of each token, so that vectors compute it without sums over their lanes. */
 
 #define CHUNK (2 * LANES)
@@ -620,7 +620,7 @@ INLINE void write_gradient_tokens(const struct writing *a, int64_t first, int64_
     }
 }
 
-/* 4 and 2 streams, which are usual, have kernels of their own */
+/* 4 and 2 streams, and 4 parts, which are usual, have kernels of their own */
 #define OF_STREAMS(kernel)                                                          \
     do {                                                                            \
         if (a->streams == 4 && a->parts == 1) kernel(a, first, last, 4, 1);         \
