@@ -27,6 +27,7 @@ PREFIX = "compared."
 SAME_TIME = 1.05  # up to this time per update, as many updates of the baseline are of equal time
 SEEDS = 3  # minimum number of seeds of a test
 TOO_FEW = "too few seeds"
+_LENGTHS = {"iterations": "updates", "max-update": "updates", "epochs": "epochs"}  # settings of a training, and units
 _SECOND_HALF = "mean nats per character on the second half of the validation text"
 _WELCH = (
     f"Welch's t-test. The {CONFIDENCE:.0%} intervals are uncorrected. p has Holm's correction for all comparisons of "
@@ -67,7 +68,7 @@ _WHOLE = Rules(
 )
 _IMAGES = Rules(
     model="", runs=(), reported="error", chosen_by="error", meaning="mean test error, %", unit="%", decimals=2,
-    margin=0.0,
+    margin=0.0, equal_time=True,
 )
 _TRANSLATION = Rules(
     model="translation, 6 + 6 layers",
@@ -171,12 +172,14 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float | None, float |
 class Family:
     """The records of a connection, by learning rate.
 
+    :param length: the training's, in `unit`.
     :param update_time: time per update relative to the baseline's; None if it was not measured.
     """
 
     rules: Rules
     connection: str
-    updates: int
+    length: int
+    unit: str
     update_time: float | None
     rates: dict[str, list[Record]] = field(default_factory=dict)
 
@@ -222,10 +225,11 @@ class BaselineComparison:
             if any(fnmatchcase(recipe.address, run) for run in rules.runs):
                 train, rate = recipe.config["train"], f"{recipe.config['train']['lr']:g}"
                 name = [part for part in recipe.parts if not part.startswith("lr")][-1]
+                length, unit = next((train[key], unit) for key, unit in _LENGTHS.items() if train.get(key))
                 family = self.families.setdefault(
                     name,
                     Family(
-                        rules=rules, connection=train["connection"], updates=train.get("iterations") or 0,
+                        rules=rules, connection=train["connection"], length=length, unit=unit,
                         update_time=costs.figures(recipe, recipe)["time"],
                     ),
                 )  # fmt: skip
@@ -236,7 +240,7 @@ class BaselineComparison:
         for family in self.families.values():
             own = family.update_time
             family.update_time = None if own is None or base is None else own / base
-        self.lengths = [each for each in self.families.values() if each.updates != self.baseline.updates]
+        self.lengths = [each for each in self.families.values() if each.length != self.baseline.length]
         others = [each for each in self.families.values() if each is not self.baseline and each not in self.lengths]
         self.others = sorted(others, key=lambda each: fmean(each.losses.values()) if each.losses else 1e9)
 
@@ -246,13 +250,13 @@ class BaselineComparison:
         return any(len(each.rates) > 1 for each in self.families.values())
 
     def title(self, family: Family) -> str:
-        """The connection, and the number of updates if it is not the baseline's."""
-        return f"{family.connection}, {family.updates:,} updates" if family in self.lengths else family.connection
+        """The connection, and the length if it is not the baseline's."""
+        return f"{family.connection}, {family.length:,} {family.unit}" if family in self.lengths else family.connection
 
     def time(self, family: Family) -> float | None:
-        """The time of a whole training over that of the baseline's 2,000 updates."""
+        """The time of a whole training over that of the baseline."""
         if family is self.baseline or family in self.lengths:
-            return family.updates / self.baseline.updates
+            return family.length / self.baseline.length
         return family.update_time
 
     def same_time(self, family: Family) -> Family | None:
@@ -262,8 +266,8 @@ class BaselineComparison:
             return None
         if time <= SAME_TIME:
             return self.baseline
-        longer = [each for each in self.lengths if each.updates >= time * self.baseline.updates]
-        return min(longer, key=lambda each: each.updates, default=None)
+        longer = [each for each in self.lengths if each.length >= time * self.baseline.length]
+        return min(longer, key=lambda each: each.length, default=None)
 
     def tests(self, *, equal_time: bool) -> dict[str, Welch]:
         """Welch's tests of all connections with SEEDS seeds, corrected together."""
@@ -328,39 +332,43 @@ class BaselineComparison:
             bold=bold,
         )  # fmt: skip
 
+    @property
+    def _measure(self) -> str:
+        return "error" if self.rules.reported == "error" else "loss"
+
     def _of_times(self, shown: Sequence[Family]) -> tuple[list[str], list[list[str]], list[str]]:
         """Headings, cells and notes of a table with equal updates and equal time."""
         updates, times = self.tests(equal_time=False), self.tests(equal_time=True)
-        rates = len(self.rates) > 1
+        rates, digits, measure = len(self.rates) > 1, self.rules.decimals, self._measure
         rows = []
         for family in shown:
             mean, low, high = mean_interval(list(family.losses.values())) if family.losses else (None, None, None)
-            interval = "" if low is None else f" [{low:.4f}, {high:.4f}]"
+            low_to_high = "" if low is None else f" [{low:.{digits}f}, {high:.{digits}f}]"
             time, of_connection = self.time(family), family in self.others
             rows.append(
                 [
                     *([family.rate or "-"] if rates else []),
                     str(len(family.losses)),
-                    "-" if mean is None else f"{mean:.4f}{interval}",
+                    "-" if mean is None else f"{mean:.{digits}f}{low_to_high}",
                     "-" if time is None else f"{time:.2f}",
                     *(str(test.get(family.connection, "-")) if of_connection else "-" for test in (updates, times)),
                 ]
             )
-        at_rate = ", at the rate that is better on the first half" if rates else ""
-        base = self.baseline.connection
+        at_rate = ", at the rate that is better on the first half" if self.has_several_rates else ""
+        base, margin = self.baseline.connection, f"at least {self.rules.margin:g} " if self.rules.margin else ""
         note = (
-            f"Loss: {self.rules.meaning} [{CONFIDENCE:.0%} interval]{at_rate}. Time: training time relative to {base}, "
-            f"from the times per update in costs.md. Differences from {base}: {_WELCH} A win is significant and at "
-            f"least {self.rules.margin:g} lower in both."
+            f"{measure.capitalize()}: {self.rules.meaning} [{CONFIDENCE:.0%} interval]{at_rate}. Time: training time "
+            f"relative to {base}, from the times per update in costs.md. Differences from {base}: {_WELCH} A win is "
+            f"significant and {margin}lower in both."
         )
-        headings = [*(["rate"] if rates else []), "seeds", "loss", "time", "at equal updates", "at equal time"]
+        headings = [*(["rate"] if rates else []), "seeds", measure, "time", "at equal updates", "at equal time"]
         return headings, rows, [note]
 
     def _of_rates(self, shown: Sequence[Family]) -> tuple[list[str], list[list[str]], list[str]]:
         """Headings, cells and notes of a table with the mean at each learning rate."""
         tests = self.tests(equal_time=False)
         several, chosen_by = self.has_several_rates, self.rules.chosen_by.removeprefix("loss_").replace("_", " ")
-        measure = "error" if self.rules.reported == "error" else "loss"
+        measure = self._measure
         headings = [f"{measure}, {rate}" for rate in self.rates] if several else ["rate", measure]
         rows = []
         for each in shown:

@@ -21,7 +21,7 @@ from study.which import DETAILS, LOWER, MODELS, NAME, SEVERAL, Outcome, by_conne
     ],
 )
 def test_a_detected_difference_has_its_size(mean, p, verdict, said):
-    family = Family(rules=COMPARISONS["l4"], connection="mhc", updates=1, update_time=1.0)
+    family = Family(rules=COMPARISONS["l4"], connection="mhc", length=1, unit="updates", update_time=1.0)
     test = Welch(mean=mean, interval=(mean - 0.01, mean + 0.01), p=p, detectable=0.02)
     assert Outcome("a model", family, test, verdict).said == said
 
