@@ -72,12 +72,14 @@ _IMAGES = Rules(
 )
 _TRANSLATION = Rules(
     model="translation, 6 + 6 layers",
-    runs=tuple(
-        f"field/6x6_{name}_lr2e-3"
-        for name in ("2xskip_ln", "1xskip_ln", "askip_ln", "hyper", "attnres", "mhc", "sas", "prenorm_ln")
+    runs=(
+        "field/6x6_1xskip_ln_lr2e-3", "field/6x6_sas_lr2e-3", "field/6x6_prenorm_ln_1740_lr[24]e-3", *(
+            f"field/6x6_{name}_lr[24]e-3"
+            for name in ("prenorm_ln", "2xskip_ln", "askip_ln", "hyper", "attnres", "mhc")
+        ),
     ),
     reported="valid_loss", chosen_by="valid_loss", meaning="mean validation loss, bits per token",
-    unit="bits", wins=False,
+    unit="bits", equal_time=True, wins=False,
 )  # fmt: skip
 COMPARISONS = {
     "l4": Rules(model="language model, 4 layers", runs=("lm_field/l4_*",), equal_time=True),
@@ -109,7 +111,7 @@ COMPARISONS = {
     "vit24": replace(_IMAGES, model="vision transformer, 24 blocks", runs=("cifar10_vit/d24_*",)),
     "translation": _TRANSLATION,
     "translation18": replace(
-        _TRANSLATION, model="translation, 18 + 18 layers", baseline="prenorm_ln_warmup800",
+        _TRANSLATION, model="translation, 18 + 18 layers", equal_time=False, baseline="prenorm_ln_warmup800",
         runs=tuple(f"field/18x18_{name}_warmup800_lr[24]e-3" for name in ("prenorm_ln", "deepnorm", "3xskip_ln")),
     ),
 }  # fmt: skip
@@ -336,6 +338,10 @@ class BaselineComparison:
     def _measure(self) -> str:
         return "error" if self.rules.reported == "error" else "loss"
 
+    @property
+    def _chosen_by(self) -> str:
+        return self.rules.chosen_by.removeprefix("loss_").replace("_", " ").replace("valid ", "validation ")
+
     def _of_times(self, shown: Sequence[Family]) -> tuple[list[str], list[list[str]], list[str]]:
         """Headings, cells and notes of a table with equal updates and equal time."""
         updates, times = self.tests(equal_time=False), self.tests(equal_time=True)
@@ -354,7 +360,7 @@ class BaselineComparison:
                     *(str(test.get(family.connection, "-")) if of_connection else "-" for test in (updates, times)),
                 ]
             )
-        at_rate = ", at the rate that is better on the first half" if self.has_several_rates else ""
+        at_rate = f", at the rate that is better on the {self._chosen_by}" if self.has_several_rates else ""
         base, margin = self.baseline.connection, f"at least {self.rules.margin:g} " if self.rules.margin else ""
         note = (
             f"{measure.capitalize()}: {self.rules.meaning} [{CONFIDENCE:.0%} interval]{at_rate}. Time: training time "
@@ -367,8 +373,7 @@ class BaselineComparison:
     def _of_rates(self, shown: Sequence[Family]) -> tuple[list[str], list[list[str]], list[str]]:
         """Headings, cells and notes of a table with the mean at each learning rate."""
         tests = self.tests(equal_time=False)
-        several, chosen_by = self.has_several_rates, self.rules.chosen_by.removeprefix("loss_").replace("_", " ")
-        measure = self._measure
+        several, measure = self.has_several_rates, self._measure
         headings = [f"{measure}, {rate}" for rate in self.rates] if several else ["rate", measure]
         rows = []
         for each in shown:
@@ -376,7 +381,7 @@ class BaselineComparison:
             means = [self._mean(each.rates.get(rate, [])) for rate in rates]
             test = str(tests.get(each.connection, "-")) if each in self.others else "-"
             rows.append([*([] if several else rates), *means, str(len(each.losses)), test])
-        bold = f" Bold: the rate that is best on the {chosen_by}." if several else ""
+        bold = f" Bold: the rate that is best on the {self._chosen_by}." if several else ""
         each_at = ", each at its bold rate" if several else ""
         note = (
             f"{measure.capitalize()}: {self.rules.meaning}.{bold} Difference from {self.baseline.connection}{each_at}: "

@@ -21,19 +21,20 @@ SEVERAL = 2  # models that tested a connection that is shown
 # each model's comparisons: of a connection that several of them tested, the first counts
 MODELS = (
     ("dual", "rates", "own_rates", "l4"), ("deep_siamese", "deep_all"),
-    ("translation",), ("translation18",),
     ("vit_long", "vit12"), ("vit24",),
+    ("translation",), ("translation18",),
 )  # fmt: skip
 _LOWER, _HIGHER, _SLOWER = "lower", "higher", "worse at equal time"
 
 
 class Outcome(NamedTuple):
-    """One connection in one model."""
+    """One connection in one model, at equal updates and, if it takes longer and this was tested, at equal time."""
 
     model: str
     family: Family
     test: Welch
     verdict: str
+    same_time: Welch | None = None
 
     @property
     def found(self) -> str:
@@ -64,8 +65,9 @@ def by_connection(root: Path, results: Results) -> dict[str, list[Outcome]]:
         known: dict[str, Outcome] = {}
         for each in _tests(*(read_comparison(root, results, name) for name in names)):
             first = known.setdefault(each.family.connection, each)
-            if first.verdict == "not detected" and each.verdict == _SLOWER:  # the first may not have tested equal time
-                known[each.family.connection] = first._replace(verdict=_SLOWER)
+            if first.same_time is None and each.same_time is not None:  # the first has not tested equal time
+                verdict = _SLOWER if first.verdict == "not detected" and each.verdict == _SLOWER else first.verdict
+                known[each.family.connection] = first._replace(verdict=verdict, same_time=each.same_time)
         for connection, each in known.items():
             found.setdefault(connection, []).append(each)
     return {connection: tests for connection, tests in found.items() if len(tests) >= SEVERAL}
@@ -73,11 +75,11 @@ def by_connection(root: Path, results: Results) -> dict[str, list[Outcome]]:
 
 def _tests(*comparisons: BaselineComparison) -> Iterator[Outcome]:
     for each in comparisons:
-        tests, verdicts = each.tests(equal_time=False), each.verdicts()
+        tests, times, verdicts = each.tests(equal_time=False), each.tests(equal_time=True), each.verdicts()
         for family in each.others:
-            if family.connection in tests:
-                connection = family.connection
-                yield Outcome(each.rules.model, family, tests[connection], verdicts[connection])
+            if (connection := family.connection) in tests:
+                same_time = None if each.same_time(family) is each.baseline else times.get(connection)
+                yield Outcome(each.rules.model, family, tests[connection], verdicts[connection], same_time)
 
 
 def _lower_in_one(tests: Sequence[Outcome]) -> bool:
@@ -88,17 +90,18 @@ def table(name: str, root: Path, results: Results) -> str:
     """One of the tables, in Markdown."""
     found, models = by_connection(root, results), [COMPARISONS[names[0]].model for names in MODELS]
     if name == DETAILS:
-        headings = ["model", "connection", "time ×", "seeds", "difference", "MDE", "result"]
+        headings = ["model", "connection", "time ×", "seeds", "as many updates", "MDE", "in the same time", "result"]
         rows = [
             [each.model, f"`{each.family.connection}`", each.time, str(len(each.family.losses)), str(each.test),
-             f"{each.test.detectable:#.2g}", each.said]
+             f"{each.test.detectable:#.2g}", str(each.same_time or ""), each.said]
             for model in models for tests in found.values() for each in tests if each.model == model
         ]  # fmt: skip
         return Table(name=name, title=name, headings=headings, rows=rows, notes=[]).render("markdown")
     rows = []
     for connection, tests in found.items():
         if name == NAME or _lower_in_one(tests):
-            said, time = {each.model: each.said for each in tests}, tests[0].time if tests[0].model == models[0] else ""
+            said, times = {each.model: each.said for each in tests}, sorted({each.time for each in tests} - {""})
+            time = " to ".join(dict.fromkeys((*times[:1], *times[-1:])))
             rows.append([f"`{connection}`", time, *(said.get(model, "") for model in models)])
     shown = [at for at in range(len(models) + 2) if any(row[at] for row in rows)]
     headings = ["connection", "time ×", *models]
