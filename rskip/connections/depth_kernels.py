@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.connections.stream_kernels import Kernels, Norm, TritonKernels, address, check_first_order
+from rskip.connections.stream_kernels import Kernels, Norm, TritonKernels, address, check_first_order, in_groups
 from rskip.cpu.structures import Attending
 
 
@@ -38,7 +38,7 @@ def _arguments(
 ) -> Attending:
     """The kernels' arguments; `gradients` are those of x and, to be found, of the values and the parameters."""
     tokens, count = values[0].shape[:-1].numel(), len(values)
-    of_kept = [kept.data_ptr() + 4 * number * tokens * count for number in range(4)]
+    of_kept = [kept.data_ptr() + 4 * number * in_groups(tokens) * count for number in range(4)]
     norm, epsilon, key_epsilon = settings
     arguments = Attending(
         None, *map(address, parameters), address(x), *of_kept, *gradients, None, None,
@@ -62,7 +62,7 @@ def _attend(
         return library.depth.attend(settings, parameters, values)
     x = torch.empty_like(values[0])
     tokens = x.shape[:-1].numel()
-    kept = x.new_empty(tokens * (3 * len(values) + 2))
+    kept = x.new_empty(in_groups(tokens) * (3 * len(values) + 2))
     arguments = _arguments(settings, kept, x, parameters, values)
     library.attend_depth(arguments, tokens, work=2 * x.numel() * len(values))
     return x, kept

@@ -346,7 +346,7 @@ def _rows(reads: Reads, parameters: Parameters) -> tuple[int, int]:
     return reads.parts, reads.streams
 
 
-def _in_groups(tokens: int) -> int:
+def in_groups(tokens: int) -> int:
     """The tokens for which the compiled kernels need room, since they keep numbers of whole groups."""
     return -(-tokens // constants.MOST_LANES) * constants.MOST_LANES
 
@@ -361,7 +361,7 @@ def _read(
     tokens = outer.numel()
     x = h.new_empty((*outer, reads.parts * reads.features))
     mix = h.new_empty((*outer, reads.width))
-    values, of_rows, of_inputs = reads.kept_sizes(_in_groups(tokens))
+    values, of_rows, of_inputs = reads.kept_sizes(in_groups(tokens))
     kept = h.new_empty(values + of_rows + of_inputs)
     start = kept.data_ptr()
     streams, token, stream = distances(h)
@@ -443,7 +443,7 @@ class _Read(torch.autograd.Function):
         del addresses[_MATRICES]
         streams, token, stream = distances(h)
         tokens, start = h.shape[:-2].numel(), kept.data_ptr()
-        values, of_rows, _ = reads.kept_sizes(_in_groups(tokens))
+        values, of_rows, _ = reads.kept_sizes(in_groups(tokens))
         arguments = _BACKWARD.pack(
             streams.data_ptr(), *_addresses(reads, parameters), address(previous), mix.data_ptr(), start,
             start + 4 * values, start + 4 * (values + of_rows), of_x.data_ptr(), address(of_mix), address(of_output),

@@ -4,8 +4,17 @@
 
 #include "library.h"
 
-static void attend_share(const void *a, int64_t first, int64_t last) { for_features(((const struct attending *)a)->features)->attend_depth(a, first, last); }
-static void gradient_share(const void *a, int64_t first, int64_t last) { for_features(((const struct attending *)a)->features)->attend_depth_gradient(a, first, last); }
+#define OF(a) for_features(((const struct attending *)(a))->features)
+
+/* tokens in a group */
+static int64_t lanes_of(const struct attending *a) { return OF(a)->chunk / 2; }
+
+static void attend_share(const void *given, int64_t first, int64_t last) {
+    const struct attending *a = given;
+    const int64_t lanes = lanes_of(a);
+    OF(a)->attend_depth(a, first * lanes, last * lanes < a->tokens ? last * lanes : a->tokens);
+}
+static void gradient_share(const void *a, int64_t first, int64_t last) { OF(a)->attend_depth_gradient(a, first, last); }
 
 static float *fold(const struct attending *a) {
     float *u = malloc(a->features * sizeof *u);
@@ -16,14 +25,14 @@ static float *fold(const struct attending *a) {
 
 EXPORT void rskip_attend_depth(struct attending *a, int64_t count, int64_t threads) {
     a->folded = fold(a);
-    in_threads(attend_share, a, count, threads);
+    in_threads(attend_share, a, (a->tokens + lanes_of(a) - 1) / lanes_of(a), threads);
     free(a->folded);
 }
 
 EXPORT void rskip_attend_depth_gradient(struct attending *a, int64_t count, int64_t threads) {
     const int64_t features = a->features;
     a->folded = fold(a);
-    a->tokens_per_block = (count + BLOCKS - 1) / BLOCKS;
+    a->tokens_per_block = ((count + BLOCKS - 1) / BLOCKS + MOST_LANES - 1) / MOST_LANES * MOST_LANES;
     const int64_t blocks = (count + a->tokens_per_block - 1) / a->tokens_per_block;
     a->partial = calloc(blocks * 3 * features, sizeof *a->partial);
     if (!a->partial) abort();

@@ -225,8 +225,8 @@ struct attending {
     const float *query, *key_gain; /* (C) */
     const float *gain, *shift;     /* (C) of the branch's norm; the shift may be null */
     float *x;                      /* (N, C) */
-    float *weights, *scores, *roots; /* (N, count) p, its logits, 1/RMS */
-    float *statistics;             /* (N, 2) mean and reciprocal deviation of the branch's input */
+    /* p, its logits and 1/RMS (count), and mean and reciprocal deviation of the branch's input (2), in groups as above */
+    float *weights, *scores, *roots, *statistics;
     /* gradients: given of x and of each v_i (or null), found of the rest */
     const float *of_x;
     const float *const *of_values;

@@ -1,7 +1,7 @@
 /* Connections that pass on n streams h of C features, for training (rskip/connections/stream_kernels.py). `read` computes a
    token's weights α, R and β from its streams, and the branch's input norm(Σ_j α_j·h_j); `write` computes
-   h_k ← Σ_j R_jk·h_j + β_k·f. C is a multiple of CHUNK. Groups of LANES tokens are taken at a time. What their small matrices consist of lies LANES numbers side
-   by side, one of each token, so that vectors compute it without sums over their lanes. */
+   h_k ← Σ_j R_jk·h_j + β_k·f. C is a multiple of CHUNK. Groups of LANES tokens are taken at a time. What their small matrices
+   consist of lies LANES numbers side by side, one of each token, so that vectors compute it without sums over their lanes. */
 
 #define CHUNK (2 * LANES)
 #define ROWS_AT_ONCE 32
