@@ -44,7 +44,10 @@ _LINE, _CELL, _AROUND = 0.17, 0.32, 0.9  # inches: heights of a line of points, 
 _OF_TIMES, _TITLE = 3.6, 0.4  # inches: a figure of times, and a panel's title of several lines
 _APART = 0.03  # distance between marks of diverged seeds, as a part of the panel's width
 _NARROW = 14  # characters of a line below a narrow panel
-_OPEN = "not detected"  # such a difference is an open circle
+_DIFFERENCES = {  # the colours of a difference's line and of its circle
+    "lower in the same time too": (COLOURS[0], COLOURS[0]), "lower per update": (COLOURS[0], "white"),
+    "not detected": ("0.5", "white"), "higher": (COLOURS[1], COLOURS[1]),
+}  # fmt: skip
 _DARK = 0.5  # a cell's text is white up to this part of the colour scale
 _KINDS: dict[str, tuple[Kind, ...]] = {  # the default first
     "grid": ("dots", "cells"), "times": ("times",), "differences": ("differences",),
@@ -189,11 +192,10 @@ def _draw_times(figure: Figure, shown: Chart) -> None:
 
 
 def _draw_differences(figure: Figure, shown: Chart) -> None:
-    """One panel per quantity, one line per model: a difference and its interval, filled if it was detected."""
+    """One panel per quantity, one line per model: a difference and its interval, marked by what was found."""
     from matplotlib.ticker import MaxNLocator
 
     quantities, models, kinds = (_in_order(shown.rows, key) for key in ("quantity", "model", "found"))
-    colours = dict(zip(sorted(kinds), COLOURS[1::-1] + ("0.5",), strict=False))
     panels = figure.subplots(1, len(quantities), squeeze=False, sharey=True)[0]
     for axes, quantity in zip(panels, quantities, strict=True):
         axes.axvline(0.0, color="0.3", linewidth=0.7)
@@ -201,15 +203,15 @@ def _draw_differences(figure: Figure, shown: Chart) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(2))
         axes.tick_params(left=axes is panels[0])
         for row in (row for row in shown.rows if row["quantity"] == quantity):
-            at, colour = models.index(row["model"]), colours[row["found"]]
+            at, (colour, face) = models.index(row["model"]), _DIFFERENCES[row["found"]]
             axes.plot([row["lower"], row["upper"]], [at, at], color=colour)
-            axes.plot(row["value"], at, color=colour, marker="o", mfc="white" if row["found"] == _OPEN else colour)
+            axes.plot(row["value"], at, color=colour, marker="o", mfc=face)
     panels[0].set_yticks(range(len(models)), models)
     panels[0].set_ylim(len(models) - 0.5, -0.5)
-    for kind, colour in colours.items():
-        face = "white" if kind == _OPEN else colour
-        panels[0].plot([], [], color=colour, marker="o", mfc=face, label=kind)
-    figure.legend(loc="outside lower center", ncols=len(colours))
+    for kind, (colour, face) in _DIFFERENCES.items():
+        if kind in kinds:
+            panels[0].plot([], [], color=colour, marker="o", mfc=face, label=kind)
+    figure.legend(loc="outside lower center", ncols=len(kinds))
 
 
 def _name_points(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:

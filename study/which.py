@@ -44,6 +44,18 @@ class Outcome(NamedTuple):
         return _LOWER if self.test.mean < 0 else _HIGHER
 
     @property
+    def is_better(self) -> bool:
+        """Whether it is lower at equal updates and at equal time."""
+        return self.verdict in ("win", "better in both")
+
+    @property
+    def mark(self) -> str:
+        """What the figure says of it."""
+        if self.found != _LOWER:
+            return self.found
+        return "lower in the same time too" if self.is_better else "lower per update"
+
+    @property
     def time(self) -> str:
         """Time per update relative to the baseline's."""
         return "" if self.family.update_time is None else f"{self.family.update_time:.2f}"
@@ -52,7 +64,7 @@ class Outcome(NamedTuple):
     def said(self) -> str:
         """The result in a few words, with the size of a detected difference."""
         size = f"{abs(self.test.mean):#.2g} {self.found}"
-        if self.verdict in ("win", "better in both"):
+        if self.is_better:
             return f"**{size}**"
         return {"better per update": f"{size} per update", "worse": size}.get(self.verdict, self.verdict)
 
@@ -117,7 +129,7 @@ def differences(root: Path, results: Results) -> Measurement:
     rows: list[dict[str, Value]] = [
         {
             "model": connection, "quantity": f"{each.model}, {each.family.rules.unit}",
-            "found": each.found, "value": each.test.mean,
+            "found": each.mark, "value": each.test.mean,
             "lower": each.test.interval[0], "upper": each.test.interval[1],
         }
         for connection, tests in shown for each in tests

@@ -52,7 +52,7 @@ def test_a_grid_is_a_point_a_seed_or_a_cell_of_their_mean():
 
 def test_all_kinds_are_drawn(tmp_path: Path):
     pytest.importorskip("matplotlib")
-    place = {"model": "mhc", "quantity": "language model", "found": "lower"}
+    place = {"model": "mhc", "quantity": "language model", "found": "lower per update"}
     differences = Measurement(
         analysis="differences", conditions={}, rows=[{**place, "value": -0.2, "lower": -0.3, "upper": -0.1}]
     )
