@@ -34,8 +34,9 @@ from rskip.tasks.training_folder import TrainingFolder
 from rskip.vision.data import ImageSet, load_dataset
 from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import draw_confusion, evaluate, evaluation_batch, recalibrate, text_form
+from rskip.vision.labelled_files import LAYOUT, find_labelled_files, kind_of_images
 from rskip.vision.model_file import TASK, ModelDescription, load_model
-from rskip.vision.own_images import LAYOUT, find_labelled_files, kind_of_images, load_split
+from rskip.vision.own_images import load_split
 from rskip.vision.settings import OWN, TrainingSettings, chosen_schedule, images_name
 from rskip.vision.training import train
 

@@ -21,7 +21,8 @@ from rskip.language_modeling.settings import TrainingSettings
 from rskip.machine.ranks import Ranks
 from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
-from rskip.vision.own_images import kind_of_images, load_own_images
+from rskip.vision.labelled_files import kind_of_images
+from rskip.vision.own_images import load_own_images
 from rskip.vision.settings import TrainingSettings as ImageSettings
 
 _SHAPES = ("gpt2", "llama")

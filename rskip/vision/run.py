@@ -24,8 +24,9 @@ from rskip.tasks.run import Run, once, precision_here
 from rskip.vision.data import ImageSet, checksums, load_dataset
 from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluate
+from rskip.vision.labelled_files import find_labelled_files
 from rskip.vision.model_file import TASK, build_model, load_model, model_config
-from rskip.vision.own_images import find_labelled_files, load_own_images
+from rskip.vision.own_images import load_own_images
 from rskip.vision.settings import TrainingSettings, VisionSettings
 from rskip.vision.training import CurvePoint
 

@@ -13,7 +13,8 @@ from PIL import Image
 
 from rskip.files.decoding import ImageError
 from rskip.vision.data import TrainingBatches, evaluation_batches
-from rskip.vision.own_images import ALL, find_labelled_files, kind_of_images, load_own_images, load_split
+from rskip.vision.labelled_files import ALL, find_labelled_files, kind_of_images
+from rskip.vision.own_images import load_own_images, load_split
 from rskip.vision.run import ensure_images
 from rskip.vision.settings import TrainingSettings
 
