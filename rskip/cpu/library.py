@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 VARIABLE = "RSKIP_NATIVE"
-WORK_TO_SHARE = 2**20  # minimum number of values to use threads: they take about 0.3 ms, and starting a thread 0.04 ms
+WORK_TO_SHARE = 2**20  # minimum number of values to use threads: they take about 0.3 ms, starting a thread up to 0.04
 _INSTRUCTIONS = {"plain": 0, "avx2": 1, "avx512": 2, "avx512bf16": 3}
 
 

@@ -239,6 +239,26 @@ def test_many_rows_are_shared_among_threads(library):
     torch.testing.assert_close(output, expected)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_of_a_process_has_threads_of_its_own(library):
+    """PyTorch's wait for work in the first process only."""
+    packed, x = PackedMap(library, torch.randn(7, 16), None), torch.randn(90, 16)
+    expected, output = native_linear(library, packed, x), torch.zeros(90, 7)
+    arguments = packed.native_arguments(x)
+    arguments.point("output", output)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        torch.relu(torch.ones(2**20))
+        if not (child := os.fork()):
+            signal.alarm(20)
+            library.map(arguments, 90, work=2**30)
+            os._exit(output.tolist() != expected.tolist())
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_an_exception_of_a_signal_waits_for_all_threads(library):
     """After Ctrl-C ends a kernel's call, no thread still writes."""
 

@@ -1,8 +1,10 @@
 /* What rskip/cpu/library.py calls: the kernels of this processor, and the slots of a beam search. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -15,6 +17,7 @@ static const char *const names[] = {"plain", "NEON with dot products"};
 static const char *const names[] = {"plain", "AVX2", "AVX-512", "AVX-512 with bfloat16"};
 #endif
 static int level;
+static pid_t process; /* that loaded the library */
 const struct kernels *chosen = &rskip_plain;
 
 #if defined(__aarch64__)
@@ -34,6 +37,7 @@ static int has_dot_products(void) {
 EXPORT int rskip_choose(int most) {
     level = 0;
     chosen = &rskip_plain;
+    process = getpid();
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (most >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
@@ -68,17 +72,34 @@ EXPORT int64_t rskip_chunk(void) { return for_features(1)->chunk; }
 
 EXPORT const char *rskip_instructions(void) { return names[level]; }
 
-/* One thread's share of a kernel's work. */
-struct share {
+/* A kernel's work, of which each thread takes one share after the other. */
+struct work {
     void (*kernel)(const void *, int64_t first, int64_t last);
     const void *arguments;
-    int64_t first, last;
+    int64_t count, shares, next;
 };
 
-static void *compute_share(void *given) {
-    const struct share *share = given;
-    share->kernel(share->arguments, share->first, share->last);
+static void compute(void *given) {
+    struct work *work = given;
+    for (int64_t share; (share = __atomic_fetch_add(&work->next, 1, __ATOMIC_RELAXED)) < work->shares;)
+        work->kernel(work->arguments, work->count * share / work->shares, work->count * (share + 1) / work->shares);
+}
+
+static void *compute_in_thread(void *work) {
+    compute(work);
     return NULL;
+}
+
+/* GOMP_parallel of the OpenMP library that PyTorch has loaded, if it is GCC's. Its threads wait for work without sleep, so
+   threads beside them get half of a core only. A fork of the process has none of them, and GOMP_parallel would wait forever. */
+typedef void (*team)(void (*compute)(void *), void *work, unsigned threads, unsigned flags);
+static team loaded_team(void) {
+    static team found;
+    if (!found) {
+        void *library = dlopen("libgomp.so.1", RTLD_LAZY | RTLD_NOLOAD);
+        if (library) found = (team)dlsym(library, "GOMP_parallel");
+    }
+    return getpid() == process ? found : NULL;
 }
 
 /* C starts and joins the threads, so that no exception that Python makes of a signal can interrupt this. */
@@ -90,16 +111,17 @@ void in_threads(void (*kernel)(const void *, int64_t, int64_t), const void *argu
         kernel(arguments, 0, count);
         return;
     }
-    struct share shares[MOST_THREADS];
-    pthread_t started[MOST_THREADS];
-    int is_started[MOST_THREADS] = {0};
-    for (int64_t number = threads - 1; number >= 0; number--) {
-        shares[number] = (struct share){kernel, arguments, count * number / threads, count * (number + 1) / threads};
-        if (number) is_started[number] = !pthread_create(&started[number], NULL, compute_share, &shares[number]);
-        if (!is_started[number]) compute_share(&shares[number]); /* also if no thread could start */
+    struct work work = {kernel, arguments, count, threads, 0};
+    const team run = loaded_team();
+    if (run) {
+        run(compute, &work, (unsigned)threads, 0);
+        return;
     }
-    for (int64_t number = 1; number < threads; number++)
-        if (is_started[number]) pthread_join(started[number], NULL);
+    pthread_t started[MOST_THREADS];
+    int64_t others = 0;
+    while (others < threads - 1 && !pthread_create(&started[others], NULL, compute_in_thread, &work)) others++;
+    compute(&work); /* also if no thread could start */
+    while (others) pthread_join(started[--others], NULL);
 }
 
 /* The function that Python calls for a kernel: on 0 to `count` - 1, in up to `threads` threads. */
