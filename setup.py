@@ -62,7 +62,7 @@ KERNELS = Extension(
     depends=sorted(str(path.relative_to(ROOT)) for path in (ROOT / "rskip/cpu/source").glob("*.h")),
     extra_compile_args=["-O3", "-g0", "-fvisibility=hidden", "-Wno-psabi", "-pthread"],
     extra_link_args=["-pthread"],
-    libraries=["m", "dl"],
+    libraries=["m", "dl"] if sys.platform == "linux" else ["m"],
     py_limited_api=True,
     optional=True,
 )

@@ -1,10 +1,12 @@
 /* What rskip/cpu/library.py calls: the kernels of this processor, and the slots of a beam search. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
+#include <dlfcn.h>
 #include <unistd.h>
+#endif
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -17,7 +19,6 @@ static const char *const names[] = {"plain", "NEON with dot products"};
 static const char *const names[] = {"plain", "AVX2", "AVX-512", "AVX-512 with bfloat16"};
 #endif
 static int level;
-static pid_t process; /* that loaded the library */
 const struct kernels *chosen = &rskip_plain;
 
 #if defined(__aarch64__)
@@ -32,12 +33,31 @@ static int has_dot_products(void) {
 }
 #endif
 
+/* GOMP_parallel of the OpenMP library that PyTorch has loaded, if it is GCC's. Its threads wait for work without sleep, so
+   threads beside them get half of a core only. A fork of the process has none of them, and GOMP_parallel would wait forever. */
+typedef void (*team)(void (*compute)(void *), void *work, unsigned threads, unsigned flags);
+#if defined(__linux__)
+static pid_t process; /* that loaded the kernels */
+static void remember_process(void) { process = getpid(); }
+static team loaded_team(void) {
+    static team found;
+    if (!found) {
+        void *library = dlopen("libgomp.so.1", RTLD_LAZY | RTLD_NOLOAD);
+        if (library) found = (team)dlsym(library, "GOMP_parallel");
+    }
+    return getpid() == process ? found : NULL;
+}
+#else
+static void remember_process(void) {}
+static team loaded_team(void) { return NULL; }
+#endif
+
 /* Chooses the best instructions that this processor has, up to `most`. Their numbers: plain 0; on x86 AVX2 1, AVX-512 2
    and AVX-512 with bfloat16 3; on 64-bit Arm NEON with dot products 1. */
 EXPORT int rskip_choose(int most) {
     level = 0;
     chosen = &rskip_plain;
-    process = getpid();
+    remember_process();
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (most >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
@@ -88,18 +108,6 @@ static void compute(void *given) {
 static void *compute_in_thread(void *work) {
     compute(work);
     return NULL;
-}
-
-/* GOMP_parallel of the OpenMP library that PyTorch has loaded, if it is GCC's. Its threads wait for work without sleep, so
-   threads beside them get half of a core only. A fork of the process has none of them, and GOMP_parallel would wait forever. */
-typedef void (*team)(void (*compute)(void *), void *work, unsigned threads, unsigned flags);
-static team loaded_team(void) {
-    static team found;
-    if (!found) {
-        void *library = dlopen("libgomp.so.1", RTLD_LAZY | RTLD_NOLOAD);
-        if (library) found = (team)dlsym(library, "GOMP_parallel");
-    }
-    return getpid() == process ? found : NULL;
 }
 
 /* C starts and joins the threads, so that no exception that Python makes of a signal can interrupt this. */
