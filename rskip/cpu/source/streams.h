@@ -276,17 +276,16 @@ INLINE void input_of(const struct reading *a, int64_t token, float *s, const int
     }
 }
 
-/* room for the divisions of LANES tokens, and for `count` numbers of each */
-INLINE vector *vectors(const struct reading *a, int64_t count) {
-    const int64_t whole = (4 * a->iterations * a->streams + count + 79) / 16 * 16; /* some systems want a multiple of 64 bytes */
-    vector *room = aligned_alloc(64, whole * sizeof *room);
-    if (!room) abort();
-    return room;
+/* room for the divisions of LANES tokens, and for `count` numbers of each; and where vectors may begin in it */
+INLINE float *vectors(const struct reading *a, int64_t count) {
+    return numbers((4 * a->iterations * a->streams + 64 + count) * LANES + 16);
 }
+INLINE vector *aligned(float *room) { return (vector *)(((uintptr_t)room + 63) / 64 * 64); }
 
 INLINE void read_blocks(const struct reading *a, int64_t first, int64_t last, const int n, const int q) {
     const int64_t inputs = q * a->features, width = a->width;
-    vector *lines = vectors(a, 0);
+    float *room = vectors(a, 0);
+    vector *lines = aligned(room);
     for (int64_t token = first; token < last; token += LANES) {
         const int64_t count = last - token < LANES ? last - token : LANES;
         float *x = a->x + token * inputs, *found = a->statistics + token * 2;
@@ -310,7 +309,7 @@ INLINE void read_blocks(const struct reading *a, int64_t first, int64_t last, co
                 put(x, c, a->shift ? y + at(a->shift, c) : y);
             }
     }
-    free(lines);
+    free(room);
 }
 
 /* to[j * width + k] = Σ_c x_jc·g_kc of 4 by 4 rows, or of the fewer that there are */
@@ -486,7 +485,8 @@ INLINE void add_gradients(const struct reading *a, int64_t first, int64_t t, int
 
 INLINE void read_gradient_blocks(const struct reading *a, int64_t first, int64_t last, const int n, const int q) {
     const int64_t inputs = q * a->features, width = a->width;
-    vector *lines = vectors(a, width + 4 * inputs / LANES);
+    float *room = vectors(a, width + 4 * inputs / LANES);
+    vector *lines = aligned(room);
     float *rows = (float *)(lines + 4 * a->iterations * n), *of_s = rows + LANES * width;
     memset(rows, 0, LANES * width * sizeof *rows);
     for (int64_t token = first; token < last; token += LANES) {
@@ -520,7 +520,7 @@ INLINE void read_gradient_blocks(const struct reading *a, int64_t first, int64_t
                     for (int64_t r = t; r < count; r++) add_gradients(a, token, r, s, (const float *)shares, 1, n);
             }
     }
-    free(lines);
+    free(room);
 }
 
 /* adds Σ_rows g_o·h of `outs` outputs to CHUNK columns, from c on, of the weight's gradient */
