@@ -6,14 +6,7 @@
 
 #define OF(a) for_features(((const struct attending *)(a))->features)
 
-/* tokens in a group */
-static int64_t lanes_of(const struct attending *a) { return OF(a)->chunk / 2; }
-
-static void attend_share(const void *given, int64_t first, int64_t last) {
-    const struct attending *a = given;
-    const int64_t lanes = lanes_of(a);
-    OF(a)->attend_depth(a, first * lanes, last * lanes < a->tokens ? last * lanes : a->tokens);
-}
+static void attend_share(const void *a, int64_t first, int64_t last) { OF(a)->attend_depth(a, first, last); }
 static void gradient_share(const void *a, int64_t first, int64_t last) { OF(a)->attend_depth_gradient(a, first, last); }
 
 static float *fold(const struct attending *a) {
@@ -25,7 +18,7 @@ static float *fold(const struct attending *a) {
 
 EXPORT void rskip_attend_depth(struct attending *a, int64_t count, int64_t threads) {
     a->folded = fold(a);
-    in_threads(attend_share, a, (a->tokens + lanes_of(a) - 1) / lanes_of(a), threads);
+    in_groups(attend_share, a, count, OF(a)->chunk / 2, threads);
     free(a->folded);
 }
 

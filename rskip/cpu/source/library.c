@@ -132,6 +132,22 @@ void in_threads(void (*kernel)(const void *, int64_t, int64_t), const void *argu
     while (others) pthread_join(started[--others], NULL);
 }
 
+struct groups {
+    void (*kernel)(const void *, int64_t first, int64_t last);
+    const void *arguments;
+    int64_t tokens, size;
+};
+
+static void compute_groups(const void *given, int64_t first, int64_t last) {
+    const struct groups *a = given;
+    a->kernel(a->arguments, first * a->size, last * a->size < a->tokens ? last * a->size : a->tokens);
+}
+
+void in_groups(void (*kernel)(const void *, int64_t, int64_t), const void *arguments, int64_t tokens, int64_t size, int64_t threads) {
+    const struct groups groups = {kernel, arguments, tokens, size};
+    in_threads(compute_groups, &groups, (tokens + size - 1) / size, threads);
+}
+
 /* The function that Python calls for a kernel: on 0 to `count` - 1, in up to `threads` threads. */
 #define KERNEL(name, structure)                                                                                  \
     static void name##_share(const void *arguments, int64_t first, int64_t last) {                               \

@@ -17,6 +17,9 @@ const struct kernels *for_features(int64_t features);
    have ended. */
 void in_threads(void (*kernel)(const void *, int64_t first, int64_t last), const void *arguments, int64_t count, int64_t threads);
 
+/* The same for a kernel that takes tokens in groups of `size`: no group is divided. */
+void in_groups(void (*kernel)(const void *, int64_t first, int64_t last), const void *arguments, int64_t tokens, int64_t size, int64_t threads);
+
 /* One operation of a `struct program` after the other, each on the sentences `first` to `last`. */
 void run_share(const void *program, int64_t first, int64_t last);
 

@@ -11,14 +11,9 @@
 /* tokens are read in groups, whose numbers lie side by side */
 static int64_t lanes_of(const struct reading *a) { return OF_READING(a)->chunk / 2; }
 static int64_t groups(const struct reading *a) { return (a->tokens + lanes_of(a) - 1) / lanes_of(a); }
-static int64_t end_of(const struct reading *a, int64_t last) { return last * lanes_of(a) < a->tokens ? last * lanes_of(a) : a->tokens; }
 
-static void read_share(const void *a, int64_t first, int64_t last) {
-    OF_READING(a)->read_streams(a, first * lanes_of(a), end_of(a, last));
-}
-static void gradient_share(const void *a, int64_t first, int64_t last) {
-    OF_READING(a)->read_streams_gradient(a, first * lanes_of(a), end_of(a, last));
-}
+static void read_share(const void *a, int64_t first, int64_t last) { OF_READING(a)->read_streams(a, first, last); }
+static void gradient_share(const void *a, int64_t first, int64_t last) { OF_READING(a)->read_streams_gradient(a, first, last); }
 static void columns_share(const void *a, int64_t first, int64_t last) { OF_READING(a)->read_streams_columns(a, first, last); }
 static void write_share(const void *a, int64_t first, int64_t last) { OF_WRITING(a)->write_streams(a, first, last); }
 static void write_gradient_share(const void *a, int64_t first, int64_t last) { OF_WRITING(a)->write_streams_gradient(a, first, last); }
@@ -73,7 +68,7 @@ static void release(struct reading *a) {
 EXPORT void rskip_read_streams(const struct reading *given, int64_t count, int64_t threads) {
     struct reading copied = *given, *a = &copied; /* Python's bytes must not change */
     fold(a);
-    in_threads(read_share, a, groups(a), threads);
+    in_groups(read_share, a, a->tokens, lanes_of(a), threads);
     release(a);
 }
 
@@ -148,7 +143,7 @@ EXPORT void rskip_read_streams_gradient(const struct reading *given, int64_t cou
     a->of_values = room(rooms * values);
     a->of_scales = room(rooms * 3);
     a->of_norm = zeros(normed * 2 * inputs);
-    in_threads(gradient_share, a, groups(a), threads);
+    in_groups(gradient_share, a, a->tokens, lanes_of(a), threads);
     in_threads(columns_share, a, row / chunk, threads);
     for (int64_t group = 1; group < normed; group++)
         for (int64_t c = 0; c < 2 * inputs; c++) a->of_norm[c] += a->of_norm[group * 2 * inputs + c];
