@@ -2,11 +2,6 @@
    p = softmax_i(u·v_i/RMS(v_i)), of tensors v_i that stay where they are. C is a multiple of CHUNK. As in streams.h, groups of
    LANES tokens are taken at a time, and each number of a group's tokens lies side by side. */
 
-/* four rows of C numbers, from the t-th of `rows` tokens; the last repeats */
-INLINE void four_rows(const float *from, int64_t t, int64_t rows, int64_t features, const float **to) {
-    for (int64_t r = 0; r < 4; r++) to[r] = from + (t + r < rows ? t + r : rows - 1) * features;
-}
-
 /* Σ_i p_i·v_i of one token, whose p_i are LANES apart */
 INLINE void attended(const struct attending *a, int64_t token, const float *p, float *s) {
     for (int64_t c = 0; c < a->features; c += LANES) {
@@ -52,17 +47,7 @@ static void attend_depth(const struct attending *a, int64_t first, int64_t last)
         }
         for (int64_t o = 0; o < count * LANES; o += LANES) put(p, o, at(p, o) / total);
         for (int64_t t = 0; t < tokens; t++) attended(a, token + t, p + t, x + t * features);
-        if (a->norm == NO_NORM) continue;
-        for (int64_t t = 0; t < LANES; t += 4) {
-            four_rows(x, t, tokens, features, rows);
-            statistics_of_four(rows, 1, 0, features, a->norm, found + t);
-        }
-        put(found, LANES, 1.0f / square_root(at(found, LANES) + (float)a->epsilon));
-        for (int64_t t = 0; t < tokens; t++, x += features)
-            for (int64_t c = 0; c < features; c += LANES) {
-                const vector y = (at(x, c) - found[t]) * found[LANES + t] * at(a->gain, c);
-                put(x, c, a->shift ? y + at(a->shift, c) : y);
-            }
+        if (a->norm != NO_NORM) normalise_group(x, tokens, features, a->norm, a->epsilon, a->gain, a->shift, found);
     }
 }
 

@@ -103,6 +103,26 @@ INLINE void statistics_of_four(const float *const *x, int64_t segments, int64_t 
     memcpy(found + LANES, &variances, sizeof variances);
 }
 
+/* four rows of C numbers, from the t-th of `rows` tokens; the last repeats */
+INLINE void four_rows(const float *from, int64_t t, int64_t rows, int64_t features, const float **to) {
+    for (int64_t r = 0; r < 4; r++) to[r] = from + (t + r < rows ? t + r : rows - 1) * features;
+}
+
+/* the rows x of a group of `count` tokens become normalised; `found` receives their means and reciprocal deviations */
+INLINE void normalise_group(float *x, int64_t count, int64_t features, int64_t norm, double epsilon, const float *gain, const float *shift, float *found) {
+    for (int64_t t = 0; t < LANES; t += 4) {
+        const float *rows[4];
+        four_rows(x, t, count, features, rows);
+        statistics_of_four(rows, 1, 0, features, norm, found + t);
+    }
+    put(found, LANES, 1.0f / square_root(at(found, LANES) + (float)epsilon));
+    for (int64_t t = 0; t < count; t++, x += features)
+        for (int64_t c = 0; c < features; c += LANES) {
+            const vector y = (at(x, c) - found[t]) * found[LANES + t] * at(gain, c);
+            put(x, c, shift ? y + at(shift, c) : y);
+        }
+}
+
 /* to[o * LANES + r] = Σ_c x_rc·w_oc of four rows, in segments `apart`, and `outs` outputs */
 INLINE void row_products(const float *const *x, int64_t segments, int64_t apart, const float *w, int64_t features, float *to, const int outs) {
     vector total[4][4] = {{{0}}};
@@ -295,19 +315,7 @@ INLINE void read_blocks(const struct reading *a, int64_t first, int64_t last, co
         else tanh_weights(a, token, mix, n, q);
         in_rows(mix, width, count, a->mix + token * width);
         for (int64_t t = 0; t < count; t++) input_of(a, token + t, x + t * inputs, n, q);
-        if (a->norm == NO_NORM) continue;
-        if (count < LANES) memset(found, 0, 2 * LANES * sizeof *found);
-        for (int64_t t = 0; t < count; t += 4) {
-            const float *rows[4];
-            for (int64_t r = 0; r < 4; r++) rows[r] = x + (t + r < count ? t + r : count - 1) * inputs;
-            statistics_of_four(rows, 1, 0, inputs, a->norm, found + t);
-        }
-        put(found, LANES, 1.0f / square_root(at(found, LANES) + (float)a->epsilon));
-        for (int64_t t = 0; t < count; t++, x += inputs)
-            for (int64_t c = 0; c < inputs; c += LANES) {
-                const vector y = (at(x, c) - found[t]) * found[LANES + t] * at(a->gain, c);
-                put(x, c, a->shift ? y + at(a->shift, c) : y);
-            }
+        if (a->norm != NO_NORM) normalise_group(x, count, inputs, a->norm, a->epsilon, a->gain, a->shift, found);
     }
     free(room);
 }
