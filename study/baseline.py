@@ -170,12 +170,17 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float | None, float |
     return fmean(values), fmean(values) - float(half), fmean(values) + float(half)
 
 
+def _relative(own: float | None, base: float | None) -> float | None:
+    return None if own is None or base is None else own / base
+
+
 @dataclass(kw_only=True)
 class Family:
     """The records of a connection, by learning rate.
 
     :param length: the training's, in `unit`.
-    :param update_time: time per update relative to the baseline's; None if it was not measured.
+    :param update_time, memory: time per update, and memory kept for the backward pass, relative to the baseline's; None
+        if they were not measured.
     """
 
     rules: Rules
@@ -183,6 +188,7 @@ class Family:
     length: int
     unit: str
     update_time: float | None
+    memory: float | None
     rates: dict[str, list[Record]] = field(default_factory=dict)
 
     @property
@@ -228,20 +234,21 @@ class BaselineComparison:
                 train, rate = recipe.config["train"], f"{recipe.config['train']['lr']:g}"
                 name = [part for part in recipe.parts if not part.startswith("lr")][-1]
                 length, unit = next((train[key], unit) for key, unit in _LENGTHS.items() if train.get(key))
+                figures = costs.figures(recipe, recipe)
                 family = self.families.setdefault(
                     name,
                     Family(
                         rules=rules, connection=train["connection"], length=length, unit=unit,
-                        update_time=costs.figures(recipe, recipe)["time"],
+                        update_time=figures["time"], memory=figures["memory"],
                     ),
                 )  # fmt: skip
                 family.rates[rate] = list(records.get(recipe.address, ()))
         self.rates = list(dict.fromkeys(rate for family in self.families.values() for rate in family.rates))
         self.baseline = self.families[rules.baseline]
-        base = self.baseline.update_time
+        time, memory = self.baseline.update_time, self.baseline.memory
         for family in self.families.values():
-            own = family.update_time
-            family.update_time = None if own is None or base is None else own / base
+            family.update_time = _relative(family.update_time, time)
+            family.memory = _relative(family.memory, memory)
         self.lengths = [each for each in self.families.values() if each.length != self.baseline.length]
         others = [each for each in self.families.values() if each is not self.baseline and each not in self.lengths]
         self.others = sorted(others, key=lambda each: fmean(each.losses.values()) if each.losses else 1e9)

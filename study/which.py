@@ -24,6 +24,7 @@ MODELS = (
     ("vit_long", "vit12"), ("vit24",),
     ("translation",), ("translation18",),
 )  # fmt: skip
+_MEMORY = "memory ×"  # not in README's table, which is wide
 _LOWER, _HIGHER, _SLOWER = "lower", "higher", "worse at equal time"
 
 
@@ -54,11 +55,6 @@ class Outcome(NamedTuple):
         if self.found != _LOWER:
             return self.found
         return "lower in the same time too" if self.is_better else "lower per update"
-
-    @property
-    def time(self) -> str:
-        """Time per update relative to the baseline's."""
-        return "" if self.family.update_time is None else f"{self.family.update_time:.2f}"
 
     @property
     def said(self) -> str:
@@ -94,6 +90,12 @@ def _tests(*comparisons: BaselineComparison) -> Iterator[Outcome]:
                 yield Outcome(each.rules.model, family, tests[connection], verdicts[connection], same_time)
 
 
+def _cost(values: Sequence[float | None]) -> str:
+    """The smallest to the largest of the known values; nothing without one."""
+    known = sorted(each for each in values if each is not None)
+    return " to ".join(dict.fromkeys(f"{each:.2f}" for each in (*known[:1], *known[-1:])))
+
+
 def _lower_in_one(tests: Sequence[Outcome]) -> bool:
     return any(each.found == _LOWER for each in tests)
 
@@ -104,19 +106,20 @@ def table(name: str, root: Path, results: Results) -> str:
     if name == DETAILS:
         headings = ["model", "connection", "time ×", "seeds", "as many updates", "MDE", "in the same time", "result"]
         rows = [
-            [each.model, f"`{each.family.connection}`", each.time, str(len(each.family.losses)), str(each.test),
-             f"{each.test.detectable:#.2g}", str(each.same_time or ""), each.said]
+            [each.model, f"`{each.family.connection}`", _cost([each.family.update_time]), str(len(each.family.losses)),
+             str(each.test), f"{each.test.detectable:#.2g}", str(each.same_time or ""), each.said]
             for model in models for tests in found.values() for each in tests if each.model == model
         ]  # fmt: skip
         return Table(name=name, title=name, headings=headings, rows=rows, notes=[]).render("markdown")
     rows = []
     for connection, tests in found.items():
         if name == NAME or _lower_in_one(tests):
-            said, times = {each.model: each.said for each in tests}, sorted({each.time for each in tests} - {""})
-            time = " to ".join(dict.fromkeys((*times[:1], *times[-1:])))
-            rows.append([f"`{connection}`", time, *(said.get(model, "") for model in models)])
-    shown = [at for at in range(len(models) + 2) if any(row[at] for row in rows)]
-    headings = ["connection", "time ×", *models]
+            said, families = {each.model: each.said for each in tests}, [each.family for each in tests]
+            time, memory = _cost([each.update_time for each in families]), _cost([each.memory for each in families])
+            rows.append([f"`{connection}`", time, memory, *(said.get(model, "") for model in models)])
+    headings = ["connection", "time ×", _MEMORY, *models]
+    unshown = () if name == NAME else (_MEMORY,)
+    shown = [at for at, each in enumerate(headings) if each not in unshown and any(row[at] for row in rows)]
     return Table(
         name=name, title=name, headings=[headings[at] for at in shown],
         rows=[[row[at] for at in shown] for row in rows], notes=[],

@@ -21,7 +21,7 @@ from study.which import DETAILS, LOWER, MODELS, NAME, SEVERAL, Outcome, by_conne
     ],
 )
 def test_a_detected_difference_has_its_size(mean, p, verdict, said):
-    family = Family(rules=COMPARISONS["l4"], connection="mhc", length=1, unit="updates", update_time=1.0)
+    family = Family(rules=COMPARISONS["l4"], connection="mhc", length=1, unit="updates", update_time=1.0, memory=1.0)
     test = Welch(mean=mean, interval=(mean - 0.01, mean + 0.01), p=p, detectable=0.02)
     assert Outcome("a model", family, test, verdict).said == said
 
@@ -33,6 +33,11 @@ def test_the_project_shows_connections_that_several_models_tested(root):
     assert len({each.model for tests in found.values() for each in tests}) <= len(MODELS)
     lines, lower, details = (table(name, root, results).splitlines() for name in (NAME, LOWER, DETAILS))
     assert [line.split("`")[1] for line in lines[2:]] == list(found)
+    costs = {row[1]: row[2:4] for row in ([cell.strip() for cell in line.split("|")] for line in lines[2:])}
+    for connection, tests in found.items():
+        measured = [(each.family.update_time, each.family.memory) for each in tests]
+        ends = [f"{end(each):.2f}" for each in zip(*measured, strict=True) for end in (min, max)]
+        assert [end for each in costs[f"`{connection}`"] for end in (each.split(" to ") * 2)[:2]] == ends
     assert len(details) - 2 == sum(map(len, found.values()))
     drawn = list(dict.fromkeys(row["model"] for row in differences(root, results).rows))
     assert drawn == [line.split("`")[1] for line in lower[2:]] and len(drawn) < len(found)
