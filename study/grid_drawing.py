@@ -193,14 +193,16 @@ def _draw_times(figure: Figure, shown: Chart) -> None:
 
 def _draw_differences(figure: Figure, shown: Chart) -> None:
     """One panel per quantity, one line per model: a difference and its interval, marked by what was found."""
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import AutoMinorLocator, MaxNLocator
 
     quantities, models, kinds = (_in_order(shown.rows, key) for key in ("quantity", "model", "found"))
     panels = figure.subplots(1, len(quantities), squeeze=False, sharey=True)[0]
     for axes, quantity in zip(panels, quantities, strict=True):
         axes.axvline(0.0, color="0.3", linewidth=0.7)
         axes.set_title(fill(quantity, _NARROW))
-        axes.xaxis.set_major_locator(MaxNLocator(2))
+        axes.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_locator(AutoMinorLocator(5))
         axes.tick_params(left=axes is panels[0])
         for row in (row for row in shown.rows if row["quantity"] == quantity):
             at, (colour, face) = models.index(row["model"]), _DIFFERENCES[row["found"]]
