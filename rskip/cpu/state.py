@@ -63,8 +63,6 @@ class CpuState:
             self.source_counts = self.source_counts[sentences]
         count, beams = parents.shape
         assert count == len(self.places), "one row of parents per sentence"
-        if self.length == before.size(2):
-            before = functional.pad(before, (0, before.size(2)))
         self.slots = torch.empty(count, beams, before.size(2), dtype=torch.int32)
         library.reorder_slots(
             before.data_ptr(), self.slots.data_ptr(), None if sentences is None else sentences.data_ptr(),
@@ -73,6 +71,8 @@ class CpuState:
 
     def _open_slots(self, sentences: int, beams: int) -> None:
         """Assigns a slot to the next position of each beam."""
+        if self.length == self.slots.size(2):
+            self.slots = functional.pad(self.slots, (0, self.length))
         if not self.target:
             self.target = [_with_slots(each, _FIRST_SLOTS + 4 * beams) for each in self.memory]
         count = self.target[0][0].size(1)

@@ -95,6 +95,17 @@ def test_a_target_that_outgrows_its_slots(build, source, sentences):
     assert [len(set(row)) for row in state.slots[:, :, 1 : state.length].flatten(1).tolist()] == [5 * 39] * 3
 
 
+@torch.inference_mode()
+def test_greedy_decoding_never_reorders(build, source):
+    model = for_inference(build(), "float32")
+    memory, tokens = model.encode(source), torch.full((3, 1), 4)
+    native, expected = model.start(memory), model.model.decoder.start(memory)
+    for _ in range(70):
+        logits = model.model.decoder.step(tokens, expected)
+        torch.testing.assert_close(model.step(tokens, native), logits, rtol=0, atol=1e-5 * logits.abs().max().item())
+    assert native.slots[:, 0, :70].tolist() == [[*range(70)]] * 3
+
+
 def test_models_that_the_kernels_dont_suit(build, source):
     changes = (lambda model: model, lambda model: model.float().train(), lambda model: model.float())
     for suits, change in zip((False, False, True), changes, strict=True):  # in float64, in training
