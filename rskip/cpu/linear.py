@@ -78,7 +78,7 @@ class PackedLinear(Packed, nn.Linear):
         self.weight, self.bias = linear.weight, linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        library = None if x.requires_grad else self._library()
+        library = None if x.requires_grad or x.dtype != self.weight.dtype else self._library()
         if library is None:
             return functional.linear(x, self.weight, self.bias)
         return native_linear(library, self._map(library), x)

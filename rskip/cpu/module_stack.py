@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from rskip.connections import Connection, FormulaStack, StackConnection
-from rskip.connections.norms import RMSNorm, kind_of
+from rskip.connections.norms import RMSNorm, kind_of, without_autocast
 from rskip.cpu.linear import Packed
 from rskip.cpu.program import Call, Program, Room
 from rskip.formulas import Norm
@@ -208,8 +208,10 @@ def _has_kernel_projection(layer: Any) -> bool:
 
 
 def _project(decoder: Decoder, states: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Keys and values (B, S, C) of each layer, from the memory's states (B, S, C)."""
-    projected = [layer.encoder_attn.project(states) for layer in decoder.decoder_layers()]
+    """Keys and values (B, S, C) of each layer in the program's type, from the memory's states (B, S, C)."""
+    states = states.to(decoder.embed_tokens.weight.dtype)
+    with without_autocast(states.device):
+        projected = [layer.encoder_attn.project(states) for layer in decoder.decoder_layers()]
     return [(_joined(each.key), _joined(each.value)) for each in projected]
 
 

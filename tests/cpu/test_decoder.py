@@ -95,6 +95,13 @@ def test_a_target_that_outgrows_its_slots(build, source, sentences):
     assert [len(set(row)) for row in state.slots[:, :, 1 : state.length].flatten(1).tolist()] == [5 * 39] * 3
 
 
+@pytest.mark.parametrize("precision", [None, "float32"])
+def test_decoding_within_autocast(build, source, precision):
+    model = for_inference(build("2rskip+ln").float(), precision)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert_equal_decoding(model, source, beams=2, steps=3, tolerance=0.03)
+
+
 @torch.inference_mode()
 def test_greedy_decoding_never_reorders(build, source):
     model = for_inference(build(), "float32")
