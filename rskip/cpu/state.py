@@ -45,7 +45,7 @@ class CpuState:
         assert tokens.shape == self.slots.shape[:2], "one token per beam"
         self._open_slots(*tokens.shape)
         if self._wants_attention:
-            self.attention = torch.empty(*tokens.shape, self.source_slots.size(1))
+            self.attention = torch.empty(*tokens.shape, self.source_slots.size(1), dtype=torch.float32)
         return self.decoder.step(tokens, self)
 
     def decoding(self, beams: int) -> CpuDecoding | None:

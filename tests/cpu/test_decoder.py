@@ -102,6 +102,15 @@ def test_decoding_within_autocast(build, source, precision):
         assert_equal_decoding(model, source, beams=2, steps=3, tolerance=0.03)
 
 
+def test_a_default_type_other_than_float32(build, source):
+    model = for_inference(build(), "float32")
+    try:
+        torch.set_default_dtype(torch.bfloat16)
+        assert_equal_decoding(model, source, beams=2, steps=3)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 @torch.inference_mode()
 def test_greedy_decoding_never_reorders(build, source):
     model = for_inference(build(), "float32")
