@@ -97,7 +97,7 @@ class FracConnection(Connection):
         if isinstance(kept, Tensor):
             return super().after(kept, f)
         parts, mix = kept
-        return write_streams(parts, mix, f).flatten(-2)
+        return write_streams(parts, mix, f, self.count).flatten(-2)
 
     def branch_input(self, x: Tensor) -> Tensor:
         return self.norm(self._mixed(self._split(x), slice(0, self.count)).flatten(-2))

@@ -287,12 +287,15 @@ def read_streams(
     return x if reads.norm else norm(x), (h, mix)
 
 
-def write_streams(h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
-    """The streams (..., n, C) after the branch, from its output f (..., qC)."""
+def write_streams(h: Tensor, mix: Tensor, f: Tensor, parts: int = 1) -> Tensor:
+    """The streams (..., n, C) after the branch, from its output f (..., qC), which may broadcast; q is `parts`."""
     triton = on_triton(h)
     library = find_triton() if triton else find_library().library
     assert library is not None
-    f = (f if triton else f.to(h.dtype)).contiguous()
+    shape = *h.shape[:-2], parts * h.size(-1)
+    if f.shape != shape:
+        f = f.expand(shape)  # raises RuntimeError where PyTorch's formula does
+    f = (f if triton else f.to(h)).contiguous()
     if not torch.is_grad_enabled():
         return _write(library, h, mix, f)
     written: Tensor = _Write.apply(library, h, mix, f)
@@ -375,7 +378,7 @@ def _read(
 
 
 def _write(library: Kernels, h: Tensor, mix: Tensor, f: Tensor) -> Tensor:
-    assert mix.shape[:-1] == f.shape[:-1] == h.shape[:-2], "what another connection kept, or the branch's output"
+    assert mix.shape[:-1] == h.shape[:-2], "what another connection kept"
     if isinstance(library, TritonKernels):
         h, *apart = distances(h)
         return library.streams.write(h, apart, mix, f)

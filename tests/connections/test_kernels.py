@@ -115,6 +115,18 @@ def test_a_strided_input_and_gradient(spec):
     assert all(torch.equal(each.grad, known) for each, known in zip(model.parameters(), contiguous[2:], strict=True))
 
 
+@pytest.mark.parametrize("spec", ["mhc", "hyper", "mhc_lite", "gated_residual", "frac", "mhc:reads=previous"])
+def test_a_branch_output_of_another_shape_is_refused_or_broadcasts(spec):
+    residuals = Residuals(spec, 64, layers=1)
+    connection = residuals[0].ffn.connection
+    _, kept = connection.before(residuals.enter(torch.randn(5, 64)))
+    for width in (32, 128):
+        with pytest.raises(RuntimeError, match=f"64.*must match the existing size.*{width}"):
+            connection.after(kept, torch.ones(5, width))
+    states = [connection.after(kept, torch.ones(shape)) for shape in ((5, 64), (5, 1), (64,))]
+    assert all(torch.equal(each[0], states[0][0]) for each in states)
+
+
 @pytest.mark.parametrize("spec", ["mhc", "frac", "attnres", "sas", "gated_residual"])
 def test_gradients_of_gradients_are_refused(spec):
     x = torch.randn(3, 128, requires_grad=True)
