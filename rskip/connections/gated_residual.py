@@ -75,9 +75,9 @@ class GatedReading(Resettable):
         maps = [self.down, self.up, *([] if inject is None else [inject])]
         if any(type(each) is not LinearMap or hooked(each) or [*each._parameters] != ["weight"] for each in maps):
             return None
-        if "gain" not in self._parameters or hooked(self):
+        if hooked(self) or not readable(self._parameters.get("gain"), *(each.weight for each in maps)):
             return None
-        return library if readable(self.gain) and all(readable(each.weight) for each in maps) else None
+        return library
 
 
 class _Read(torch.autograd.Function):

@@ -89,13 +89,13 @@ class CopiedStreams(StackConnection):
         streams = streams_of(state, self)
         if self.exit != "head":
             return streams.sum(-2) if self.exit == "sum" else streams.mean(-2)
-        library, own = library_for(streams), self._parameters.get
-        if isinstance(library, Library) and own("mixing") is not None and readable(self.mixing):
+        library, given = library_for(streams), list(map(self._parameters.get, ("mixing", "scale", "bias")))
+        if isinstance(library, Library) and readable(*given):
             reads = reads_of(
                 MANIFOLD, self.streams, self.features, self.streams, *UNFUSED[:2], RMS_NORM, self.eps,
                 alpha_epsilon=self.gate_eps,
             )  # fmt: skip
-            parameters = own("mixing"), None, None, None, own("scale"), None, own("bias"), *[None] * 6
+            parameters = given[0], None, None, None, given[1], None, given[2], *[None] * 6
             return read_streams(library, (reads, parameters), nn.Identity(), streams)[0]
         found = self.scale * projected(streams, self.mixing, self.eps) + self.bias
         return read(torch.sigmoid(found) + self.gate_eps, streams)
@@ -319,8 +319,8 @@ class ManifoldStreams(StreamsConnection):
 
     def _reading(self, matrices: Tensor | None = None) -> tuple[Reads, Parameters] | None:
         own = self._parameters.get  # `self.mixing` would take ten times as long
-        mixing = own("mixing")
-        if mixing is None or not readable(mixing):
+        mixing, scale, bias = own("mixing"), own("scale"), own("bias")
+        if not readable(mixing, scale, bias) or matrices is not None and not readable(matrices):
             return None
         norm, epsilon, gain, shift = fused(self._modules["norm"])
         reads = reads_of(
@@ -329,7 +329,7 @@ class ManifoldStreams(StreamsConnection):
             beta_epsilon=0.0 if self.logits else self.gate_eps, magnitude=self.magnitude,
             sinkhorn_epsilon=self.sinkhorn_eps,
         )  # fmt: skip
-        of_values = mixing, None, None, None, own("scale"), None, own("bias"), matrices
+        of_values = mixing, None, None, None, scale, None, bias, matrices
         return reads, (*of_values, None, None, None, gain, shift)
 
     def weights(self, streams: Tensor) -> tuple[Tensor, Tensor]:

@@ -61,7 +61,7 @@ class SASConnection(FormulaConnection, computes=SAS):
         """`_gates`, if the compiled kernels compute y; otherwise None."""
         if not isinstance(library, Library) or under_autocast(torch.device("cpu")) or not (gates := self._gates()):
             return None
-        return gates if fused(self.norm)[0] and all(readable(each) for pair in gates for each in pair) else None
+        return gates if fused(self.norm)[0] and all(readable(*pair) for pair in gates) else None
 
     def _gates(self) -> list[tuple[Tensor, Tensor]] | None:
         """α's and β's weight and bias of the hidden layer, then of the output.

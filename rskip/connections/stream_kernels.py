@@ -32,7 +32,8 @@ MANIFOLD, DYNAMIC = constants.MANIFOLD, constants.DYNAMIC
 NO_NORM, RMS_NORM = constants.NO_NORM, constants.RMS_NORM
 _KINDS = {LayerNorm: constants.LAYER_NORM, RMSNorm: RMS_NORM}
 MOST_FEATURES, MOST_TENSORS = 8192, 16  # in Triton's kernels, which are compiled for each number of tensors
-_TRITON_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+_FLOAT32 = torch.float32
+_TRITON_TYPES = (_FLOAT32, torch.bfloat16, torch.float16)
 _off, on_gpu = os.environ.get(VARIABLE) == "0", os.environ.get(VARIABLE) == "triton"
 _interpreted = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -111,7 +112,7 @@ def described(library: Kernels | None) -> str:
 
 def on_triton(tensor: Tensor) -> bool:
     """Whether Triton's kernels, rather than the compiled ones, are for such tensors."""
-    return tensor.is_cuda or _interpreted
+    return on_gpu if tensor.is_cuda else _interpreted and tensor.is_cpu
 
 
 def library_for(h: Tensor, *, triton: bool = True) -> Kernels | None:
@@ -137,7 +138,7 @@ def kernels_for(*tensors: Tensor) -> Kernels | None:
         return None
     if triton:
         small = tensors[0].size(-1) <= MOST_FEATURES and len(tensors) <= MOST_TENSORS
-        return find_triton() if small and (_interpreted or on_gpu and _suits(device)) else None
+        return find_triton() if small and (_interpreted or _suits(device)) else None
     if not tensors[0].is_cpu:
         return None
     library = find_library().library
@@ -149,9 +150,15 @@ def widened(x: Tensor) -> Tensor:
     return at_least_float32(x) if x.is_cpu and under_autocast(x.device) else x
 
 
-def readable(weight: Tensor) -> bool:
-    """Whether the kernels read weights of this type."""
-    return weight.dtype == torch.float32 or on_triton(weight) and weight.dtype in _TRITON_TYPES
+def readable(*parameters: Tensor | None) -> bool:
+    """Whether the kernels read all these parameters. A parametrization leaves None in a parameter's place."""
+    for each in parameters:
+        if each is None or not each.is_contiguous():
+            return False
+        fits = each.dtype is _FLOAT32 and each.is_cpu or on_triton(each) and each.dtype in _TRITON_TYPES
+        if not fits:
+            return False
+    return True
 
 
 def hooked(module: nn.Module) -> bool:
@@ -163,12 +170,12 @@ def hooked(module: nn.Module) -> bool:
 def fused(norm: Any) -> Norm:
     """What the kernels need of a normalisation of the last dimension; `UNFUSED` if only the module can compute it."""
     kind = _KINDS.get(type(norm), NO_NORM)
-    weight = norm._parameters.get("weight") if kind else None
-    if weight is None or norm.feature_dim != -1 or not readable(weight):
+    if not kind or norm.feature_dim != -1 or hooked(norm):
         return UNFUSED
-    if hooked(norm):
+    weight, bias = norm._parameters.get("weight"), norm._parameters.get("bias")
+    if not readable(weight) or bias is not None and not readable(bias):
         return UNFUSED
-    return kind, norm.eps, weight, norm._parameters.get("bias")
+    return kind, norm.eps, weight, bias
 
 
 @dataclass(frozen=True)
@@ -229,15 +236,17 @@ def dynamic_reading(
     """
     row_kind, row_epsilon, row_gain, row_shift = fused(connection._modules.get(row_norm))
     own = connection._parameters.get  # `connection.mixing` would take ten times as long
-    mixing = own("mixing")
-    if row_norm in connection._modules and (not row_kind or mixing is None or not readable(mixing)):
+    first = own(alpha), own(residual), own("output_weights")
+    of_data = own("mixing"), own("output_mixing"), own("mixing_scale"), own("output_scale")
+    if not readable(*(first if residual else first[::2])):
+        return None
+    if row_norm in connection._modules and not (row_kind and readable(*of_data)):
         return None
     norm, epsilon, gain, shift = fused(connection._modules["norm"])
     features, outputs = connection.features // parts, parts + streams + 1
     reads = reads_of(DYNAMIC, streams, features, outputs, norm, epsilon, row_kind, row_epsilon, parts=parts)
     return reads, (
-        mixing, own("output_mixing"), row_gain, row_shift, own("mixing_scale"), own("output_scale"), None, None,
-        own(alpha), own(residual), own("output_weights"), gain, shift,
+        *of_data[:2], row_gain, row_shift, *of_data[2:], None, None, *first, gain, shift,
     )  # fmt: skip
 
 
@@ -274,7 +283,7 @@ def read_streams(
     :param previous: weights (..., n) that read in place of α, which is among the weights; not for Triton's kernels.
     """
     reads, parameters = found
-    previous = None if previous is None else previous.contiguous()
+    previous = None if previous is None else previous.to(h).contiguous()
     if not torch.is_grad_enabled():
         x, mix, _ = _read(library, reads, h, previous, parameters)
         return x if reads.norm else norm(x), (h, mix)

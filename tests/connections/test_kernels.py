@@ -183,6 +183,47 @@ def test_pytorch_computes_what_the_kernels_do_not(spec, calls, monkeypatch):
     assert calls == []
 
 
+def _parametrized(module, name):
+    nn.utils.parametrize.register_parametrization(module, name, nn.Identity())
+
+
+def _narrower(module, name):
+    getattr(module, name).data = getattr(module, name).data.bfloat16()
+
+
+def _strided(module, name):
+    values = getattr(module, name).detach()
+    apart = torch.empty(*values.shape[::-1], 2)[..., 0].permute(*range(values.dim())[::-1]).copy_(values)
+    module.load_state_dict({**module.state_dict(), name: apart}, assign=True)
+
+
+@pytest.mark.parametrize("change", [_parametrized, _narrower, _strided])
+@pytest.mark.parametrize("spec", SPECS)
+def test_pytorch_computes_with_parameters_that_the_kernels_do_not_read(spec, change, monkeypatch):
+    def outcome(model):
+        try:
+            return model(x)
+        except RuntimeError:  # PyTorch's products take one type
+            return None
+
+    x = torch.randn(3, 64)
+    for name, _ in Model(spec, 64, layers=1).residuals.named_parameters():
+        model, (owner, _, member) = Model(spec, 64, layers=1), name.rpartition(".")
+        change(model.residuals.get_submodule(owner), member)
+        found = outcome(model)
+        with monkeypatch.context() as without:
+            without.setattr(stream_kernels, "_off", True)
+            torch.testing.assert_close(found, outcome(model), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("spec", ["mhc", "hyper", "frac", "attnres", "gated_residual"])
+def test_parameters_without_values_raise_pytorchs_error(spec):
+    model = Model(spec, 64)
+    model.residuals.to("meta")
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+        model(torch.randn(3, 64))
+
+
 def test_a_head_is_computed_by_the_kernels(calls):
     Model("hyper:exit=head", 64, layers=1)(torch.randn(3, 64))
     assert calls.count("read_streams") == 3
