@@ -54,9 +54,10 @@ class DepthAttention(Resettable):
 
     def _library(self, *values: Tensor) -> Kernels | None:
         """The kernels, if they take the values and compute this attention."""
-        if self.query.dim() > 1 or self.values == "rms" or not fused(self.norm)[0] or not readable(self.query):
+        query = self.query
+        if query.shape != values[0].shape[-1:] or self.values == "rms":
             return None
-        return kernels_for(*values)
+        return kernels_for(*values) if fused(self.norm)[0] and readable(query) else None
 
     def attend(
         self, values: tuple[Tensor, ...], closing: Normalisation | None = None

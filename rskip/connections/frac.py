@@ -84,7 +84,9 @@ class FracConnection(Connection):
         return f"{super().extra_repr()}, computed by {described(library if self.kernel_reading() else None)}"
 
     def _library(self, x: Tensor) -> Kernels | None:
-        return library_for(self._split(x), triton=self.form == "dynamic") if self.feature_dim == -1 else None
+        if self.feature_dim != -1 or x.size(-1) != self.features:
+            return None
+        return library_for(self._split(x), triton=self.form == "dynamic")
 
     def before(self, state: State) -> tuple[Tensor, State]:
         assert isinstance(state, Tensor)

@@ -439,7 +439,7 @@ class ManifoldHyperConnection(ManifoldStreams):
             return super().before(state)
         streams, reads = tensors(state, self, 2)
         tensors(state[:1], self)  # the first α never requires gradients, so it does not tell whether any are lost
-        library = self._library(streams)
+        library = self._library(streams_of(streams, self))
         if library and (found := self.kernel_reading()):
             x, kept = read_streams(library, found, self.norm, streams, self.recomputed, reads)
             return x, (*kept, kept[1][..., : self.streams])

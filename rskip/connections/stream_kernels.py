@@ -125,7 +125,7 @@ def library_for(h: Tensor, *, triton: bool = True) -> Kernels | None:
 
 
 def kernels_for(*tensors: Tensor) -> Kernels | None:
-    """The kernels, if they take these tensors (..., C); otherwise None."""
+    """The kernels, if they take these tensors (..., C) of one shape; otherwise None."""
     device, triton = tensors[0].device, on_triton(tensors[0])
     for each in tensors:
         if each.dtype not in _TRITON_TYPES if triton else each.dtype != torch.float32:
@@ -134,7 +134,7 @@ def kernels_for(*tensors: Tensor) -> Kernels | None:
             return None
     if _off or torch.compiler.is_compiling() or torch.jit.is_tracing() or forward_ad._current_level >= 0:
         return None
-    if torch._C._are_functorch_transforms_active():
+    if torch._C._are_functorch_transforms_active() or any(each.shape != tensors[0].shape for each in tensors[1:]):
         return None
     if triton:
         small = tensors[0].size(-1) <= MOST_FEATURES and len(tensors) <= MOST_TENSORS

@@ -224,6 +224,18 @@ def test_parameters_without_values_raise_pytorchs_error(spec):
         model(torch.randn(3, 64))
 
 
+def test_tensors_of_other_shapes_raise_pytorchs_error():
+    attention, x = Residuals("attnres", 32, layers=1)[0].ffn.connection.attention, torch.randn(4, 50, 32)
+    for values, message in (((x, x, x[0]), "equal size"), ((x[..., :16], x[..., :16]), "size mismatch")):
+        with pytest.raises(RuntimeError, match=message):
+            attention.attend(values)
+    for spec in ("frac", "frac:form=static"):
+        with pytest.raises(RuntimeError, match="got input of size"):
+            build_connection(spec, 64).before(torch.randn(3, 128))
+    with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
+        build_connection("sas", 32)(x, x.transpose(0, 1))
+
+
 def test_a_head_is_computed_by_the_kernels(calls):
     Model("hyper:exit=head", 64, layers=1)(torch.randn(3, 64))
     assert calls.count("read_streams") == 3
