@@ -236,6 +236,18 @@ def test_tensors_of_other_shapes_raise_pytorchs_error():
         build_connection("sas", 32)(x, x.transpose(0, 1))
 
 
+def test_logits_that_are_far_apart_stay_finite_without_sinkhorns_eps():
+    connection, h = build_connection("mhc:sinkhorn_eps=0", 32), torch.randn(3, 4, 32, requires_grad=True)
+    with torch.no_grad():
+        connection.mixing.zero_()
+        connection.bias[8::4] -= 100  # of R's first column
+    given, kept = connection.before(h)
+    y = connection.after(kept, 0 * given)
+    torch.testing.assert_close(y, h.mean(-2, keepdim=True).expand_as(h))
+    y.square().sum().backward()
+    assert all(each.grad.isfinite().all() for each in (h, connection.bias))
+
+
 def test_a_head_is_computed_by_the_kernels(calls):
     Model("hyper:exit=head", 64, layers=1)(torch.randn(3, 64))
     assert calls.count("read_streams") == 3

@@ -177,12 +177,12 @@ static void row_values(const struct reading *a, int64_t first, int64_t count) {
 }
 
 /* w (n, n) becomes exp(w) after a softmax, which `found` receives, and `count` divisions by the sums of columns, rows, ...,
-   which `lines` receives with their reciprocals */
+   which `lines` receives with their reciprocals. exp(-87) is the least, so that no sum of a column is 0. */
 INLINE void balance(vector *w, vector *found, vector *lines, int64_t count, const float epsilon, const int n) {
     for (int j = 0; j < n; j++) {
         vector most = w[j * n], total = {0};
         for (int k = 1; k < n; k++) most = larger(most, w[j * n + k]);
-        for (int k = 0; k < n; k++) total += w[j * n + k] = exponential(w[j * n + k] - most);
+        for (int k = 0; k < n; k++) total += w[j * n + k] = exponential(larger(all(-87.0f), w[j * n + k] - most));
         total = 1.0f / total;
         for (int k = 0; k < n; k++) {
             found[j * n + k] = w[j * n + k] * total;
