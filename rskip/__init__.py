@@ -1,6 +1,7 @@
 """Residual connections for Transformers and ResNets."""
 
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,17 @@ if TYPE_CHECKING:
     from rskip.zoo.loading import load as load
 
 __version__ = "0.1.0"
+
+forked = False  # whether this process is a fork of one with PyTorch, whose OpenMP threads it has not
+
+
+def _note_fork() -> None:
+    global forked
+    forked = "torch" in sys.modules
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def __getattr__(name: str) -> object:
@@ -28,7 +40,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "adapt", "compare", "load", "nn", "zoo"} - {"TYPE_CHECKING", "importlib", "sys"})
+    return sorted({*globals(), "adapt", "compare", "load", "nn", "zoo"} - {"TYPE_CHECKING", "importlib", "os", "sys"})
 
 
 # `--user-dir PATH/rskip` imports this package, also where fairseq_compat's start-up hook is not installed.

@@ -17,6 +17,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import rskip
 from rskip.cpu.structures import (
     TYPES,
     Arguments,
@@ -95,7 +96,7 @@ class Library:
         self.search_hypothesis = _declared(
             functions, "search_hypothesis", [c_void_p, c_int64, c_int64, POINTER(FoundHypothesis)]
         )
-        functions.rskip_choose(most)
+        functions.rskip_choose(most, rskip.forked)
         self.chunk: int = _declared(functions, "chunk", [], c_int64)()  # what features of streams are a multiple of
         self.largest_weight: int = _declared(functions, "largest_weight", [], c_int64)()  # for 8-bit products
         self.largest_row: int = _declared(functions, "largest_row", [], c_int64)()  # that a row's values become

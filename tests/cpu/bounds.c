@@ -8,7 +8,7 @@
 
 #include "kernels.h"
 
-int rskip_choose(int most);
+int rskip_choose(int most, int forked);
 const char *rskip_instructions(void);
 void rskip_attend(const struct attention *, int64_t, int64_t);
 void rskip_residual(const struct residual *, int64_t, int64_t);
@@ -162,7 +162,7 @@ static int threads(int64_t rows, int64_t words, int64_t number) {
 int main(void) {
     if (!threads(1000, 4, 8) || !threads(3, 4, 8) || !threads(1000, 4, 1000)) return 3;
     for (int level = 0; level < 4; level++) {
-        if (rskip_choose(level) != level) break;
+        if (rskip_choose(level, 0) != level) break;
         for (int type = FLOAT32; type <= BFLOAT16; type++) {
             const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130};
             const int number = sizeof sizes / sizeof *sizes;

@@ -7,7 +7,7 @@
 
 #include "kernels.h"
 
-int rskip_choose(int most);
+int rskip_choose(int most, int forked);
 const char *rskip_instructions(void);
 void rskip_attend(const struct attention *, int64_t, int64_t);
 void rskip_map(const struct linear *, int64_t, int64_t);
@@ -186,7 +186,7 @@ static void searches(int type) {
 }
 
 int main(int count, char **arguments) {
-    const int level = rskip_choose(count > 1 ? atoi(arguments[1]) : 0);
+    const int level = rskip_choose(count > 1 ? atoi(arguments[1]) : 0, 0);
     fprintf(stderr, "%s\n", rskip_instructions());
     for (int type = FLOAT32; type <= BFLOAT16; type++) {
         attention(3, 2, 16, 9, type);

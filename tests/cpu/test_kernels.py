@@ -240,8 +240,9 @@ def test_many_rows_are_shared_among_threads(library):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_fork_of_a_process_has_threads_of_its_own(library):
-    """PyTorch's wait for work in the first process only."""
+@pytest.mark.parametrize("loads", [False, True])
+def test_a_fork_of_a_process_has_threads_of_its_own(library, loads):
+    """PyTorch's wait for work in the first process only, also if the fork is the first to load the kernels."""
     packed, x = PackedMap(library, torch.randn(7, 16), None), torch.randn(90, 16)
     expected, output = native_linear(library, packed, x), torch.zeros(90, 7)
     arguments = packed.native_arguments(x)
@@ -252,6 +253,8 @@ def test_a_fork_of_a_process_has_threads_of_its_own(library):
         torch.relu(torch.ones(2**20))
         if not (child := os.fork()):
             signal.alarm(20)
+            if loads:
+                library = Library(FILES[0], LEVELS.index(library.instructions))
             library.map(arguments, 90, work=2**30)
             os._exit(output.tolist() != expected.tolist())
         assert os.waitpid(child, 0)[1] == 0

@@ -39,8 +39,8 @@ static int has_dot_products(void) {
    threads beside them get half of a core only. A fork of the process has none of them, and GOMP_parallel would wait forever. */
 typedef void (*team)(void (*compute)(void *), void *work, unsigned threads, unsigned flags);
 #if defined(__linux__)
-static pid_t process; /* that loaded the kernels */
-static void remember_process(void) { process = getpid(); }
+static pid_t process; /* that loaded the kernels, unless it may lack the threads already */
+static void remember_process(int forked) { process = forked ? 0 : getpid(); }
 static int number_loaded(struct dl_phdr_info *first, size_t size, void *number) {
     (void)size;
     *(unsigned long long *)number = first->dlpi_adds;
@@ -61,16 +61,17 @@ static team loaded_team(void) {
     return getpid() == process ? found : NULL;
 }
 #else
-static void remember_process(void) {}
+static void remember_process(int forked) { (void)forked; }
 static team loaded_team(void) { return NULL; }
 #endif
 
 /* Chooses the best instructions that this processor has, up to `most`. Their numbers: plain 0; on x86 AVX2 1, AVX-512 2
-   and AVX-512 with bfloat16 3; on 64-bit Arm NEON with dot products 1. */
-EXPORT int rskip_choose(int most) {
+   and AVX-512 with bfloat16 3; on 64-bit Arm NEON with dot products 1. `forked`: whether the process is a fork of one that
+   may have used OpenMP. */
+EXPORT int rskip_choose(int most, int forked) {
     level = 0;
     chosen = &rskip_plain;
-    remember_process();
+    remember_process(forked);
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (most >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
