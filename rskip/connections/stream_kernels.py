@@ -329,12 +329,15 @@ def distances(h: Tensor) -> tuple[Tensor, int, int]:
     return h.contiguous(), n * features, features
 
 
-def check_first_order() -> None:
-    """Raises RuntimeError in a backward pass whose gradients shall have gradients of their own."""
+def check_first_order(instead: str = f"{VARIABLE}=0") -> None:
+    """Raises RuntimeError in a backward pass whose gradients shall have gradients of their own.
+
+    :param instead: environment variable with which PyTorch computes.
+    """
     if torch.is_grad_enabled():
         raise RuntimeError(
             "create_graph=True: the compiled kernels have no gradients of gradients. Set the environment variable "
-            f"{VARIABLE}=0, and PyTorch computes this connection"
+            f"{instead}, and PyTorch computes in their place"
         )
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.cpu.library import Library, checked_indices, native_library
+from rskip.connections.stream_kernels import check_first_order
+from rskip.cpu.library import VARIABLE, Library, checked_indices, native_library
 from rskip.cpu.structures import CrossEntropy, LogSoftmax
 from rskip.transformer.label_smoothing import Kernel
 
@@ -58,6 +59,7 @@ class _LogSoftmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (output,) = ctx.saved_tensors
+        check_first_order(f"{VARIABLE}=off")
         given, found = gradients[0].contiguous(), torch.empty(output.shape, dtype=ctx.type)
         arguments = _arguments(found, output)
         arguments.point("gradient", given)

@@ -102,6 +102,13 @@ def test_log_softmax_and_its_gradient(library, dtype, monkeypatch):
         assert torch.isfinite(expanded.grad).all()
 
 
+@pytest.mark.skipif(not FILES, reason="the kernels are not compiled here")
+def test_gradients_of_log_softmaxs_gradients_are_refused():
+    x = torch.randn(2, 5, requires_grad=True)
+    with pytest.raises(RuntimeError, match="RSKIP_NATIVE=off"):
+        torch.autograd.grad(log_softmax(x).square().sum(), x, create_graph=True)
+
+
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_attention_over_the_slots_that_a_beam_sees(library, dtype):
     for heads, features in ((4, 32), (2, 64), (13, 10), (3, 16), (1, 7)):
