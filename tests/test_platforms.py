@@ -32,7 +32,7 @@ sys.modules.update(dict.fromkeys(missing))
 sys.platform = system
 
 import rskip, rskip.connections, rskip.machine.workers
-from rskip.machine.environment import available_cores
+from rskip.machine.cores import available_cores
 
 assert available_cores() >= 1
 model = rskip.load("MODEL")

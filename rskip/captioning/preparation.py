@@ -17,6 +17,7 @@ from rskip.corpora.record import FORMAT, CorpusRecord, made_record, needs_build,
 from rskip.files.archives import extract
 from rskip.files.cache import ADDRESSES, cache_folder, expanded_path
 from rskip.files.checksum import file_difference
+from rskip.files.images import files_below
 from rskip.files.lock import one_at_a_time
 from rskip.files.names import line_name
 from rskip.files.text_lines import read_lines
@@ -125,8 +126,7 @@ def find_corpus_images(corpus: CaptionCorpus, *, images: str | Path | None, mirr
         if not folders:
             return None
         folder = folders[0]
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return ImageFiles(folder, {path.relative_to(folder).as_posix(): path for path in files})
+    return ImageFiles(folder, {path.relative_to(folder).as_posix(): path for path in files_below(folder)})
 
 
 class CaptionRecord(CorpusRecord):

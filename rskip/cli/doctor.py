@@ -16,7 +16,8 @@ from importlib import metadata
 from rskip.cpu import find_library
 from rskip.extras import advice, install_command, package_of, requirements
 from rskip.files.cache import cache_folder
-from rskip.machine.environment import available_cores, constraints_file, installed_version, read_tested_versions
+from rskip.machine.cores import available_cores
+from rskip.machine.environment import constraints_file, installed_version, read_tested_versions
 from rskip.machine.fairseq_setup import FAIRSEQ, compiler, missing_needs
 from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.user_dir import ENVIRONMENT, user_dir

@@ -42,7 +42,7 @@ from rskip.corpora.own_corpus import OwnCorpus, reading_report
 from rskip.corpora.record import CLEANING_FILE, TranslationRecord, data_path, made_record
 from rskip.language_modeling.preparation import TextOptions, prepare_text
 from rskip.language_modeling.preparation import summary as summary_of_text
-from rskip.machine.environment import available_cores
+from rskip.machine.cores import available_cores
 
 if TYPE_CHECKING:
     from rskip.corpora.corpus import Corpus

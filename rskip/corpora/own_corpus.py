@@ -16,6 +16,7 @@ from rskip.corpora.own_text import OwnText, PairedFiles, Table
 from rskip.files.checksum import sha256_file
 from rskip.machine.progress import Progress
 from rskip.machine.terminal import columns
+from rskip.text.language_codes import short_code
 
 HELD_OUT = ("valid", "test")
 LARGEST_SPLIT, SPLIT_SHARE = 2_000, 20
@@ -26,7 +27,7 @@ LARGEST_SIZE = 32_000
 """Number of subword units by training pairs: 2,000 units below 5,000 pairs, and so on. From a million pairs on,
 LARGEST_SIZE."""
 
-WITHOUT_SPACES = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
+WITHOUT_SPACES = {"bo", "bod", "cmn", "dz", "dzo", "ja", "km", "lo", "my", "th", "yue", "zh"}
 """Languages written without spaces between words. Limits and ratios in words are meaningless for them."""
 
 SAMPLE = 100
@@ -131,7 +132,7 @@ def default_size(pairs: int, *, characters: int) -> int:
 
 def default_cleaning(source: str, target: str) -> CleaningOptions:
     """The default cleaning. Its limits are generous: they drop only pairs that are useless for any training."""
-    spaces = not {source, target} & WITHOUT_SPACES
+    spaces = not any(map(_lacks_spaces, (source, target)))
     return CleaningOptions(
         empty=True,
         max_words=250 if spaces else 0,
@@ -142,12 +143,19 @@ def default_cleaning(source: str, target: str) -> CleaningOptions:
     )
 
 
+def _lacks_spaces(language: str) -> bool:
+    return short_code(language).partition("_")[0] in WITHOUT_SPACES
+
+
 def _inputs(given: Mapping[str, Sequence[OwnText]], languages: tuple[str, str]) -> dict[str, dict[str, str | int]]:
     """:raises ValueError: the two sides of a text are one file, or two texts are the same."""
     inputs: dict[str, dict[str, str | int]] = {}
     seen: dict[tuple[str, ...], str] = {}
     for split, texts in given.items():
         for number, text in enumerate(texts, start=1):
+            for file in text.files:
+                if file.path.exists() and not file.path.is_file() and not file.path.is_dir():
+                    raise ValueError(f"{file} is a pipe, but it is read several times: save its text to a file")
             sums = [sha256_file(file.path) for file in text.files]
             names = " and ".join(map(str, text.files))
             if len(set(sums)) < len(sums):
@@ -182,6 +190,8 @@ def _read(split: str, name: str, text: OwnText, languages: tuple[str, str]) -> T
                         f"{text.files[min(side, len(text.files) - 1)]}: sentence {pairs:,} has {len(sentence):,} "
                         f"characters: expected at most {LONGEST_HELD_OUT:,} in a validation or test set"
                     )
+    if not pairs:
+        raise ValueError(f"{name} has no pairs: expected one pair of sentences per line below the names of columns")
     remarks = _check_languages(text.files, beginning, languages)
     if is_table and all(_HEADER.fullmatch(cell.strip().lower()) for cell in first):
         header = f"its first pair, {' '.join(first)}, may be the names of columns"
@@ -239,7 +249,7 @@ def reading_report(corpus: OwnCorpus, made: Mapping[str, Any]) -> str:
     sentences, equal = made["round_trip"]["sentences"], made["round_trip"]["equal"]
     line = f"encoded and decoded, {equal:,} of {sentences:,} {corpus.target} sentences of valid stay the same"
     lines.append(line if equal == sentences else f"{line}: the others can never be translated exactly")
-    for language in sorted({corpus.source, corpus.target} & WITHOUT_SPACES):
+    for language in sorted(filter(_lacks_spaces, (corpus.source, corpus.target))):
         if made["options"].get("subwords") == "bpe":
             lines.append(f"{language} is written without spaces: --subword sentencepiece-bytes may be better")
     return "\n".join(lines)

@@ -55,7 +55,7 @@ class Table:
 
     :param columns: columns of the source and of the target: numbers from 1, or names. The first line has the names of
         tab-separated columns. None: the columns that are named by the language codes, or else the first two columns
-        of a tab-separated file.
+        of a tab-separated file, in the order that the file's name says.
     """
 
     file: TextFile
@@ -95,9 +95,13 @@ class Table:
         if _json_object(first[0]) is not None:
             return self._of_json(chain(first, lines), self.columns or languages)
         cells = first[0].split("\t")
-        columns = self.columns or (languages if set(languages) <= set(cells) else ("1", "2"))
+        first_two = ("2", "1") if self.languages == (languages[1], languages[0]) else ("1", "2")  # by the file's name
+        columns = self.columns or (languages if set(languages) <= set(cells) else first_two)
         if all(column.isdecimal() for column in columns):
-            return self._of_tabs(chain(first, lines), (int(columns[0]) - 1, int(columns[1]) - 1), 1)
+            source, target = map(int, columns)
+            if not source or not target or source == target:
+                raise ValueError(f"columns are {source} and {target}: expected two numbers from 1, as in --columns 1 2")
+            return self._of_tabs(chain(first, lines), (source - 1, target - 1), 1)
         for column in columns:
             if column not in cells:
                 problem = f"{self.file} has no column {column!r}: its first line holds {shown(cells)}"
@@ -200,4 +204,7 @@ def choose_languages(texts: Sequence[OwnText], given: Sequence[str] | None) -> t
         raise ValueError(
             f"both languages are {source}: fairseq names files by language, so give two codes that differ (--languages)"
         )
+    if isinstance(text := said.get((target, source)), PairedFiles):
+        files = " and ".join(map(str, text.files))
+        raise ValueError(f"{files} are {target} and {source} by their names: swap source and target, or --languages")
     return source, target

@@ -79,9 +79,9 @@ def _published(corpus: PublishedCorpus, files: Mapping[UpstreamFile, Path], unpa
 def deal_pairs(corpus: OwnCorpus, options: PrepareOptions) -> Iterator[SplitPair]:
     """Yields the pairs of the user's own corpus.
 
-    The different source sentences are sorted by a hash of seed and sentence. The first ones become test, the next ones
-    valid. Added text therefore changes few of them. Each chosen sentence gets the first of its pairs that cleaning
-    would keep, with words separated by spaces. Its other pairs are left out.
+    The different source sentences, without those of the given sets, are sorted by a hash of seed and sentence. The
+    first ones become test, the next ones valid. Added text therefore changes few of them. Each chosen sentence gets the
+    first of its pairs that cleaning would keep, with words separated by spaces. Its other pairs are left out.
     """
     languages, seed = (corpus.source, corpus.target), options.seed or 0
     cleaning = dataclasses.replace(options.cleaning, empty=True, leaks=False, languages=False)
@@ -95,7 +95,9 @@ def deal_pairs(corpus: OwnCorpus, options: PrepareOptions) -> Iterator[SplitPair
         keys = array("Q")
         for summary in corpus.texts["train"]:
             keys.extend(_key(pair[0], seed) for pair in summary.text.pairs(languages) if usable(pair))
-        distinct = np.unique(np.frombuffer(keys, dtype=np.uint64)) if keys else np.empty(0, dtype=np.uint64)
+        held_out = [each for split, texts in corpus.texts.items() if split != "train" for each in texts]
+        others = {_key(pair[0], seed) for summary in held_out for pair in summary.text.pairs(languages)}
+        distinct = np.setdiff1d(np.array(keys, np.uint64), np.array([*others], np.uint64))
         if len(distinct) <= sum(sizes.values()):
             wanted = ", ".join(f"{split} {sizes[split]:,}" for split in corpus.split_off)
             raise ValueError(

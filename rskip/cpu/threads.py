@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Any
 
+from rskip.machine.cores import available_cores
+
 _own: int | None = None
 
 
@@ -44,4 +46,4 @@ def _usual() -> int:
     given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if given.isdecimal() and int(given):
         return int(given)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return available_cores()

@@ -25,7 +25,7 @@ from rskip.experiments.recipe import Recipe, Resources
 from rskip.experiments.runner import check_runs, missing_runs, run_words
 from rskip.extras import extra
 from rskip.files.folder_lock import read_owner
-from rskip.machine.environment import available_cores
+from rskip.machine.cores import available_cores
 from rskip.records import read_record
 from rskip.settings.check import convert
 from rskip.settings.kinds import Whole

@@ -73,6 +73,16 @@ def image_size(source: Any) -> tuple[int, int]:
         return width, height
 
 
+def files_below(folder: Path) -> list[Path]:
+    """The files of a folder and its subfolders, sorted. Links to folders count, except to those that they are in."""
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder, followlinks=True):
+        inside = Path(place).resolve()
+        folders[:] = [name for name in folders if not inside.is_relative_to(Path(place, name).resolve())]
+        found += (Path(place, name) for name in names)
+    return sorted(path for path in found if path.is_file())
+
+
 def find_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     """The given files, and the images in the given folders and subfolders by their suffixes, sorted per folder.
 
@@ -81,7 +91,7 @@ def find_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     found: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            inside = sorted(each for each in path.rglob("*") if each.suffix.lower() in SUFFIXES and each.is_file())
+            inside = [each for each in files_below(path) if each.suffix.lower() in SUFFIXES]
             if not inside:
                 raise FileNotFoundError(f"{path}: no images in this folder: expected files of {', '.join(SUFFIXES)}")
             found += inside

@@ -91,7 +91,8 @@ def prepare_text(
     else:
         path = expanded_path(text, "text")
         if not path.is_file():
-            problem = "is a folder" if path.is_dir() else "no such file"
+            exists = "a folder" if path.is_dir() else "a pipe"
+            problem = f"is {exists}" if path.exists() else "no such file"
             raise FileNotFoundError(f"{line_name(path)}: {problem}: expected a text file in UTF-8")
         planned["corpus"] = path.name.partition(".")[0] or path.name
         planned["inputs"] = {path.name: {"url": None, "size": path.stat().st_size, "sha256": sha256_file(path)}}

@@ -23,6 +23,7 @@ from rskip.text.subwords import SentencePieceBytes
 Kind = Literal["characters", "subwords"]
 DICTIONARY, SETTINGS = "dict.txt", "tokens.json"
 SPACE = "\u2581"  # a space in the dictionary, whose tokens can't contain white space
+_OTHER_SPACE = re.compile(r"[^\S ]")
 _ESCAPED = re.compile(r"<U\+([0-9A-F]{4,5}|10[0-9A-F]{4})>")
 
 
@@ -69,7 +70,9 @@ class TextTokens:
         lines = text.split("\n")
         if kind == "characters":
             return cls(Dictionary(map(_escaped, sorted({character for line in lines for character in line}))))
-        pieces: Any = SentencePieceBytes.learn((line for line in lines if line.strip()), size=size)
+        # no unit has white space other than spaces, which `_split` would lose: bytes stand for it
+        learnt = (_OTHER_SPACE.sub(" ", line) for line in lines if line.strip())
+        pieces: Any = SentencePieceBytes.learn(learnt, size=size)
         return cls(Dictionary(pieces.units()), pieces)
 
     @classmethod

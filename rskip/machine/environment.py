@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, TypedDict
 
+from rskip.machine.cores import available_cores
 from rskip.settings.errors import SettingError
 
 _PACKAGES = (
@@ -87,11 +88,6 @@ def number_in_environment(name: str, default: int) -> int:
     if not given.isdecimal():
         raise ValueError(f"{name} is {given!r} in the environment: expected a number, as torchrun sets it, or unset")
     return int(given)
-
-
-def available_cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def gpu_name() -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 from rskip.corpora import PrepareOptions, find_corpus, prepare
 from rskip.corpora.prepared import find_pairs
 from rskip.corpora.record import RECORD_FILE, TranslationRecord, describe_made, made_record, shard_folders
-from rskip.machine.environment import available_cores
+from rskip.machine.cores import available_cores
 from rskip.translation.recipe import TranslationSettings
 
 

@@ -21,7 +21,7 @@ from rskip.files.checksum import sha256_file
 from rskip.files.decoding import ImageError
 from rskip.files.images import SUFFIXES, image_size, read_image
 from rskip.files.names import line_name
-from rskip.machine.environment import available_cores
+from rskip.machine.cores import available_cores
 from rskip.machine.ranks import Ranks
 from rskip.settings.errors import shown
 from rskip.vision.datasets import DATASETS

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import random
 import sys
 from collections.abc import Callable
@@ -170,6 +171,10 @@ def test_given_sets_are_taken_as_they_are(prepare: Prepare, tmp_path: Path) -> N
     record = json.loads(made["corpus.json"])
     assert record["sentences"] == {"train": len(PAIRS) - 4, "valid": 3, "test": 2, "test1": 1}
     assert "seed" not in record["options"]
+    codes = ("--languages", "en", "de")
+    for seed in range(1, 5):  # what is split off has nothing of a given set
+        other = prepare(*flags[:4], *("--test-prefix", str(tmp_path / "valid")), *codes, "--seed", str(seed))
+        assert not {*other["reference/valid.en"].splitlines()} & {source.encode() for source, _ in PAIRS[:3]}
 
 
 @pytest.mark.parametrize("subwords", ["bpe", "sentencepiece", "sentencepiece-bytes"])
@@ -246,6 +251,12 @@ def test_other_columns_of_the_same_table_are_another_text(tmp_path: Path, capsys
     assert "table was prepared from other files, or other versions of them; use --force" in capsys.readouterr().err
 
 
+def test_a_tables_columns_are_in_the_order_of_its_name(prepare: Prepare, tmp_path: Path) -> None:
+    (tmp_path / "news.en-de.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS))
+    made = prepare("--table", str(tmp_path / "news.en-de.tsv"), "--languages", "de", "en")
+    assert {*made["reference/valid.de"].decode().splitlines()} <= {target for _, target in PAIRS}
+
+
 def test_a_header_and_quotes_in_a_table_are_told(
     prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -273,8 +284,10 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         ("one.tsv", b"a\tb\nc\n"),
         ("not.jsonl", b'{"en": "a", "de": "b"}\nc\n'),
         ("keys.jsonl", b'{"en": "a", "fr": "b"}\n'),
+        ("header.tsv", b"en\tde\n"),
     ):
         Path(name).write_bytes(content)
+    os.mkfifo("pipe.de")
     same, codes = ["--source", "train.en"], ["--languages", "en", "de"]
     given = ["--source", "train.en", "--target", "train.de"]
     for arguments, message in (
@@ -300,6 +313,11 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         ([*same, "--target", "short.de"], "train.en has 50 lines and short.de has 49"),
         ([*same, "--target", "cut.de.gz"], "cut.de.gz is damaged or truncated after line "),
         (["--table", "one.tsv", *codes], "one.tsv: line 2 has 1 columns"),
+        (["--table", "one.tsv", "--columns", "0", "1", *codes], "columns are 0 and 1: expected two numbers from 1"),
+        (["--table", "one.tsv", "--columns", "1", "1", *codes], "columns are 1 and 1: expected two numbers from 1"),
+        (["--table", "header.tsv", *codes], "header.tsv has no pairs"),
+        ([*given, "--languages", "de", "en"], "train.en and train.de are en and de by their names: swap source"),
+        ([*same, "--target", "pipe.de"], "pipe.de is a pipe"),
         (["--table", "one.tsv", "--columns", "a", "c", *codes], "one.tsv has no column 'c'"),
         (["--table", "not.jsonl", *codes], "not.jsonl: line 2 is not a JSON object"),
         (["--table", "keys.jsonl", *codes], "keys.jsonl: line 1 has no text under the key 'de'"),
@@ -343,7 +361,9 @@ def test_report_says_what_was_read_split_off_and_dropped(
     ]
 
 
-@pytest.mark.parametrize(("source", "spaced"), [("en", True), ("zh", False)])
+@pytest.mark.parametrize(
+    ("source", "spaced"), [("en", True), ("zh", False), ("zh_CN", False), ("jpn", False), ("yue_Hant", False)]
+)
 def test_default_cleaning_and_size(source: str, spaced: bool) -> None:
     cleaning = default_cleaning(source, "de")
     assert (cleaning.max_words > 0) == (cleaning.max_ratio > 0) == spaced

@@ -247,6 +247,10 @@ def test_pictures_of_folders_are_found_in_order(pictures, tmp_path):
     assert find_images([pictures / "notes.txt", pictures / "more"]) == [
         pictures / "notes.txt", pictures / "more" / "a.png"
     ]  # fmt: skip
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "half").symlink_to(pictures / "more")
+    (tmp_path / "linked" / "itself").symlink_to(tmp_path / "linked")
+    assert find_images([tmp_path / "linked"]) == [tmp_path / "linked" / "half" / "a.png"]
     (tmp_path / "empty").mkdir()
     for path, words in ((tmp_path / "empty", "no images in this"), (tmp_path / "none", "No such file")):
         with pytest.raises(FileNotFoundError, match=words):

@@ -46,6 +46,9 @@ def test_subwords_know_every_character(tmp_path: Path) -> None:
         found = read.encode(line)
         assert unknown not in found and read.decode(found) == line
     assert len(read.encode("the cat sat")) < len("the cat sat")
+    table = "le chat\tthe cat\u00a0!\u3000fin\n" * 50
+    tokens = TextTokens.learn("subwords", table, size=300)
+    assert tokens.decode(tokens.encode(table)) == table
 
 
 def test_a_prepared_text_is_its_characters_in_order(text: Path, prepared: Path) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rskip.machine import environment
+from rskip.machine import cores, environment
+from rskip.machine.cores import available_cores
 from rskip.machine.environment import constraints_file, read_tested_versions
 
 
@@ -22,7 +23,15 @@ def test_threads_are_those_of_omp_num_threads_or_all_cores(
     monkeypatch: pytest.MonkeyPatch, given: str, threads: int | None
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", given)
-    assert environment.training_threads() == (threads or environment.available_cores())
+    assert environment.training_threads() == (threads or available_cores())
+
+
+@pytest.mark.parametrize(("limit", "most"), [("max 100000", 64), ("150000 100000", 2), ("5000 100000", 1), ("", 64)])
+def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
+    monkeypatch.setattr(cores, "_LIMIT", tmp_path / "cpu.max")
+    (tmp_path / "cpu.max").write_text(limit)
+    assert available_cores() == most
 
 
 def test_no_name_or_folder_of_the_machine_is_told() -> None:
