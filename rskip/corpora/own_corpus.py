@@ -191,7 +191,7 @@ def _read(split: str, name: str, text: OwnText, languages: tuple[str, str]) -> T
                         f"characters: expected at most {LONGEST_HELD_OUT:,} in a validation or test set"
                     )
     if not pairs:
-        raise ValueError(f"{text.files[0]} has no pairs: expected one pair of sentences per line below the names of columns")
+        raise ValueError(f"{text.files[0]} has no pairs: expected one per line below the names of columns")
     remarks = _check_languages(text.files, beginning, languages)
     if is_table and all(_HEADER.fullmatch(cell.strip().lower()) for cell in first):
         header = f"its first pair, {' '.join(first)}, may be the names of columns"
