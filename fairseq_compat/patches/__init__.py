@@ -22,6 +22,7 @@ from fairseq_compat.patches.libnat import LIBNAT
 from fairseq_compat.patches.line_ends import LINE_ENDS
 from fairseq_compat.patches.loading_thread import LOADING_THREAD
 from fairseq_compat.patches.nan_detector import NAN_DETECTOR
+from fairseq_compat.patches.ngram_repeats import NGRAM_REPEATS
 from fairseq_compat.patches.numpy_aliases import NUMPY_ALIASES
 from fairseq_compat.patches.one_line_errors import ONE_LINE_ERRORS
 from fairseq_compat.patches.patience import PATIENCE
@@ -43,6 +44,7 @@ PATCHES: tuple[Patch, ...] = (
     BROADCAST_OBJECT,
     USER_DIR,
     NAN_DETECTOR,
+    NGRAM_REPEATS,
     NUMPY_ALIASES,
     INDEX_OFFSETS,
     LINE_ENDS,

@@ -74,6 +74,11 @@ class ConnectionDecoder(Decoder, _DecoderInterface):
                 output = self.step(prev_output_tokens[:, -1:], cache)
         return output, {"attn": weights, "inner_states": []}
 
+    def extract_features(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, **options: Any) -> Any:
+        """Features (B, T, C) of whole targets, and fairseq's extras. Options are those of `forward`."""
+        assert options.get("incremental_state") is None, "features are of whole targets"
+        return self(prev_output_tokens, encoder_out, **{**options, "features_only": True})
+
     def output_layer(self, features: Tensor) -> Tensor:
         """Projects features (B, T, C) to logits (B, T, V)."""
         return self.output_projection(features)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel
+from omegaconf import OmegaConf, open_dict
 
 from fairseq_compat.one_line_errors import UsageError
 from rskip.captioning.config import CaptioningConfig
@@ -34,6 +35,7 @@ _INSTEAD = {
 }
 
 PROBE_EVERY = 25  # updates
+_ALIGNED = "label_smoothed_cross_entropy_with_alignment"
 
 # Minimum values for the fields that data determine, so that flags can be checked before data are read.
 OF_DATA: dict[type[StackConfig], dict[str, Any]] = {
@@ -107,6 +109,8 @@ def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) ->
             given = flag_of(name) if value is True else f"{flag_of(name)} {value}"
             advice = _INSTEAD.get(name, "leave it out")
             raise UsageError(f"{given} is not supported by rskip's architectures: {advice}")
+    if getattr(args, "criterion", None) == _ALIGNED:
+        raise UsageError(f"--criterion {_ALIGNED} needs attention while training, which rskip's models don't give")
     for group, settings in GROUPS.items():
         if getattr(args, group, None) is not None:
             advice = f"give flat settings such as {group}_{next(iter(settings))}"
@@ -134,13 +138,21 @@ def check_probe(args: Namespace, *connections: str) -> None:
 
 def take_probe(args: Namespace) -> tuple[str | None, int]:
     """Removes the file and interval of a probe from `args`, and returns them."""
-    file, every = (vars(args).pop(name, None) for name in ("probe_file", "probe_every"))
+    file, every = (_taken(args, name) for name in ("probe_file", "probe_every"))
     return file, every or PROBE_EVERY
 
 
 def take_compile_layers(args: Namespace) -> bool:
     """Removes the flag for compiling layers from `args`, because checkpoints store them, and returns it."""
-    return bool(vars(args).pop("compile_layers", False))
+    return bool(_taken(args, "compile_layers"))
+
+
+def _taken(args: Namespace, name: str) -> Any:
+    """Removes a setting and returns it; None if there is none. fairseq-hydra-train gives an omegaconf.DictConfig."""
+    if not OmegaConf.is_config(args):
+        return vars(args).pop(name, None)
+    with open_dict(args):
+        return args.pop(name, None)
 
 
 def config_from_args(args: Namespace, source: Dictionary, target: Dictionary) -> TransformerConfig:

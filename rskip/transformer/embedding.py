@@ -48,7 +48,7 @@ class EmbeddingModule(nn.Module):
         """Embeds tokens and their positions, in a sentence of `length`. Shape: (B, T), (B, T) -> (B, T, C)."""
         x = self.embed_tokens(tokens) * self.embed_scale  # (B, T, C)
         if self.embed_positions is not None:
-            self.embed_positions.grow(length)
+            self.embed_positions.grow(length, positions)
             x = x + self.embed_positions(positions)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)

@@ -52,7 +52,7 @@ class SinusoidalPositions(nn.Module):
             table[self.padding_index] = 0
         return table
 
-    def grow(self, length: int) -> None:
+    def grow(self, length: int, positions: Tensor | None = None) -> None:
         """Enlarges the table for sentences of `length` tokens. Other threads may read it meanwhile."""
         needed = length + first_position(self.padding_index)
         if needed > self.table.size(0):
@@ -98,8 +98,13 @@ class LearnedPositions(nn.Embedding):
         """The embedding of each position."""
         return self.weight
 
-    def grow(self, length: int) -> None:
-        """Raises ValueError for sentences that are longer than the learned positions."""
+    def grow(self, length: int, positions: Tensor | None = None) -> None:
+        """Raises ValueError for sentences that are longer than the learned positions.
+
+        :param length: of the batch, with padding; its `positions` say the length without.
+        """
+        if length > self.length and positions is not None:
+            length = int(positions.max()) + 1 - first_position(self.padding_idx)
         if length > self.length:
             raise ValueError(
                 f"a sentence has {length} tokens, but this model has only {self.length} learned positions: "

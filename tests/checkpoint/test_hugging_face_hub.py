@@ -122,6 +122,6 @@ def test_settings_vocabularies_and_one_kind_of_weights_come_and_stay(hub: Hub, t
 
 
 def test_weights_of_pytorch_come_if_there_are_no_others(hub: Hub, tmp_path: Path) -> None:
-    hub.files["pytorch_model.bin"] = b"weights"
+    hub.files |= {"pytorch_model.bin": b"weights", "text/pipeline.json": b"of rskip export"}
     [found] = folders(hub, tmp_path, "hf:org/tiny")
-    assert found.split()[1:] == ["config.json", "pytorch_model.bin", "source.spm", "vocab.json"]
+    assert found.split()[1:] == ["config.json", "pytorch_model.bin", "source.spm", "text", "vocab.json"]

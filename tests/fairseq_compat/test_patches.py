@@ -188,6 +188,14 @@ os.wait()
 print(open("got").read())
 """
 
+REPEATS = """
+import torch
+from fairseq.ngram_repeat_block import NGramRepeatBlock
+
+tokens = torch.tensor([[2, 5, 6, 5, 1, 1]])  # four decoded tokens, and room for two
+print(NGramRepeatBlock(2)(tokens, torch.zeros(1, 8), 1, 1, 3).isinf().nonzero()[:, 1].tolist())
+"""
+
 DETECT = """
 import torch
 from fairseq.models import FairseqEncoder
@@ -668,6 +676,7 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
         ["fairseq_cli.interactive @@  None AssertionError"],
     ),
     ("nan-detector", DETECT, "", ["StopIteration"]),
+    ("ngram-repeats", REPEATS, "[6]\n", ["[]\n"]),
     ("safe-globals", LOAD, "transformer 0.25 [1, 2]\n", ["Weights only load failed"]),
     (
         "encoder-fast-path", LAYER,

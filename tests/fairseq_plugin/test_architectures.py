@@ -8,12 +8,13 @@ from dataclasses import fields
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from omegaconf import OmegaConf
 
 from fairseq_compat.one_line_errors import UsageError
 from rskip.checkpoint import read_checkpoint
 from rskip.checkpoint.transformer import build_transformer
 from rskip.connections import list_connections
-from rskip.fairseq_plugin.flags import config_from_args, unsupported_flags
+from rskip.fairseq_plugin.flags import config_from_args, take_compile_layers, unsupported_flags
 from rskip.fairseq_plugin.generator import BeamSearchGenerator, Transformers
 from rskip.fairseq_plugin.usage_errors import flag_of
 from rskip.generation import SearchOptions
@@ -56,6 +57,8 @@ def test_every_parameter_of_every_architecture_gets_a_finite_gradient(parse, tas
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
     tokens = torch.randint(4, 20, (3, 7))
     logits, _ = model(tokens, torch.tensor([7] * 3), tokens)
+    features, _ = model.extract_features(tokens, torch.tensor([7] * 3), tokens)
+    assert model.output_layer(features).shape == logits.shape
     logits.float().log_softmax(-1)[..., 5].sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
@@ -162,6 +165,7 @@ def test_supported_flags_reach_the_model(parse, task):
         (["--connection", "2rskip"], "--connection is .2rskip.: expected a normalisation"),
         (["--encoder-connection", "2rskp+ln"], "--encoder-connection is '2rskp.ln': .*2rskip"),
         (["--encoder-normalize-before"], "--encoder-normalize-before is not supported .* prenorm"),
+        (["--criterion", "label_smoothed_cross_entropy_with_alignment"], "needs attention while training"),
         (["--connection", "2xskip+bn"], "bn and gn1 are for feature maps"),
         (["--value-residual", "fixed", "--decoder-layerdrop", "0.1"], "--decoder-layerdrop is 0.1: expected 0 with"),
         (["--encoder-embed-dim", "30", "--encoder-attention-heads", "4"], "--encoder-embed-dim is 30: expected"),
@@ -198,5 +202,8 @@ def test_compiled_layers_are_asked_for_by_a_flag_that_no_checkpoint_keeps(parse,
     layers = [*model.encoder.layers, *model.decoder.layers]
     assert layers and all(each._compiled_call_impl is not None for each in layers)
     assert not hasattr(args, "compile_layers")
+    hydra = OmegaConf.create({"compile_layers": True})
+    OmegaConf.set_struct(hydra, True)
+    assert take_compile_layers(hydra) and not hydra
     again = ARCH_MODEL_REGISTRY["transformer_rskip_ln_tiny"].build_model(args, task)
     assert all(each._compiled_call_impl is None for each in again.encoder.layers)

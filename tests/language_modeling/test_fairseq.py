@@ -13,6 +13,7 @@ import torch
 pytest.importorskip("fairseq", reason="needs fairseq: run `rskip setup-fairseq`")
 
 from fairseq import checkpoint_utils
+from fairseq.sequence_generator import SequenceGenerator
 from fairseq_cli.eval_lm import cli_main as eval_lm
 from fairseq_cli.train import cli_main as fairseq_train
 
@@ -68,6 +69,9 @@ def test_fairseqs_perplexity_and_logits_are_ours(
     tokens = data.splits["valid"][:16].view(2, 8)
     with torch.no_grad():
         assert torch.equal(model(tokens), theirs.eval()(tokens)[0])
+    generator = SequenceGenerator([theirs], theirs.decoder.dictionary, beam_size=1, max_len_b=5)
+    ((found,), _) = generator.generate([theirs], {"net_input": {"src_tokens": tokens[:, :1]}}, prefix_tokens=tokens)
+    assert found["tokens"][: tokens.size(1)].tolist() == tokens[0, : len(found["tokens"])].tolist()
     if "--connection" in SHAPES[shape]:
         assert model.model.connection == SHAPES[shape][3]
 

@@ -72,6 +72,9 @@ def test_learned_positions_refuse_a_longer_sentence(build, source, prefix):
     model = build(decoder_learned_pos=True, max_target_positions=5)
     with pytest.raises(ValueError, match="sentence has 6 tokens, but this model has only 5 learned positions"):
         model(source, prefix)
+    shorter = prefix.clone()
+    shorter[:, 5:] = model.config.padding_index
+    assert model(source, shorter).isfinite().all()
 
 
 @pytest.mark.parametrize("dropout", ["dropout", "attention_dropout", "activation_dropout"])

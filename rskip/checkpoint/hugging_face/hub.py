@@ -53,6 +53,8 @@ def hub_folder(name: str | os.PathLike[str]) -> Path:
             )
             if any(path for pattern in patterns for path in folder.glob(pattern)):
                 break
+        # of models that rskip exported
+        snapshot_download(repository, revision=revision or None, allow_patterns=["text/*"])
     except HFValidationError as error:
         raise SettingError("", f"{text} is not a model of the Hub: {str(error).splitlines()[0]}") from None
     except (RepositoryNotFoundError, RevisionNotFoundError):  # also of a model whose terms are not accepted

@@ -50,14 +50,18 @@ class FairseqLanguageDecoder(LanguageDecoder, _DecoderInterface):
         features_only: bool = False,
         loss: Callable[[Tensor, Tensor], Any] | None = None,
     ) -> Any:
-        """Logits (B, T, V), or features (B, T, C), and fairseq's extras, which are empty.
+        """Logits (B, T, V), or features (B, T, C), and fairseq's extras, which hold no attention.
 
         With `loss`, returns that function's result for the features and the output weight (V, C).
         """
         features = self.features(tokens)
         if loss is not None:
             return loss(features, self.output_projection.weight)
-        return (features if features_only else self.output_projection(features)), {}
+        return (features if features_only else self.output_projection(features)), {"attn": None}
+
+    def extract_features(self, tokens: Tensor, **options: Any) -> Any:
+        """Features (B, T, C) and fairseq's extras."""
+        return self(tokens, features_only=True, **options)
 
     def output_layer(self, features: Tensor) -> Tensor:
         """Projects features (B, T, C) to logits (B, T, V)."""
