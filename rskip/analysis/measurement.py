@@ -48,9 +48,10 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     def to_csv(self) -> str:
         """CSV with a heading. An absent value is empty."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
+        rows = _with_all_keys(self.rows)
+        writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(self.rows)
+        writer.writerows(rows)
         return text.getvalue()
 
     def write(self, path: str | Path) -> None:

@@ -24,6 +24,7 @@ from rskip.analysis.blocks import Block, at, watching
 from rskip.connections import Connection, name_of
 from rskip.connections.linear import Gate
 from rskip.connections.norms import kind_of
+from rskip.connections.one_stream import GPAS
 
 DEFINITIONS = ("coefficient", "norm", "contribution", "scale")
 _TOLERANCE = 1e-3  # relative to the largest coefficient; float32's rounding is far below it, not bfloat16's
@@ -62,7 +63,8 @@ def coefficients(connection: Connection, x: Tensor, f: Tensor) -> tuple[Tensor, 
     for slope, coefficient in zip(slopes, (c_x, c_f), strict=True):
         if (slope.abs() > tolerance * coefficient.abs().max()).any():
             raise NotLinear(f"{name_of(connection)} is not linear feature by feature: it has no coefficients")
-    return c_x.detach(), c_f.detach()
+    kept = connection.kept.detach() if isinstance(connection, GPAS) else 1.0
+    return kept * c_x.detach(), kept * c_f.detach()
 
 
 def _held_fixed(norm: Any, inputs: tuple[Tensor], y: Tensor) -> Tensor:

@@ -104,7 +104,7 @@ def _key(row: Row, *names: str) -> Sequence[Any]:
 
 
 def _value(row: Row, name: str) -> float | None:
-    return row[name]
+    return row.get(name)
 
 
 def _number(value: float | None) -> str:

@@ -16,6 +16,7 @@ from rskip.connections.stream_kernels import (
     Reads,
     described,
     dynamic_reading,
+    hooked,
     library_for,
     read_streams,
     write_streams,
@@ -84,7 +85,7 @@ class FracConnection(Connection):
         return f"{super().extra_repr()}, computed by {described(library if self.kernel_reading() else None)}"
 
     def _library(self, x: Tensor) -> Kernels | None:
-        if self.feature_dim != -1 or x.size(-1) != self.features:
+        if self.feature_dim != -1 or x.size(-1) != self.features or hooked(self):
             return None
         return library_for(self._split(x), triton=self.form == "dynamic")
 

@@ -206,7 +206,8 @@ def projected(streams: Tensor, mixing: Tensor, eps: float) -> Tensor:
     """RMS(h_1, ..., h_n)·φ (..., m) in float32 or better, for h (..., n, C) and φ (m, nC)."""
     values = at_least_float32(streams.flatten(-2))  # (..., nC)
     root = torch.rsqrt(values.square().mean(-1, keepdim=True) + eps)
-    return at_least_float32(nn.functional.linear(values, mixing.to(values.dtype))) * root
+    with without_autocast(values.device):
+        return nn.functional.linear(values, mixing.to(values.dtype)) * root
 
 
 def read(weights: Tensor, streams: Tensor) -> Tensor:

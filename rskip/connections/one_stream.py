@@ -54,8 +54,12 @@ class GPAS(NormalisedInput):
         return functional.silu(at_least_float32(self.damping))
 
     def kernel_form(self) -> NormalisedSum:
-        kept = 1 - self._removed
-        return NormalisedSum(scale=kept, branch_scale=kept, branch_norm=self.norm)
+        return NormalisedSum(scale=self.kept, branch_scale=self.kept, branch_norm=self.norm)
+
+    @property
+    def kept(self) -> Tensor:
+        """1 - silu(g), the factor of x and f in y, which their gradients lack."""
+        return 1 - self._removed
 
 
 @register_connection(

@@ -19,6 +19,7 @@ from rskip.connections.stream_kernels import (
     hooked,
     kernels_for,
     readable,
+    under_transforms,
 )
 from rskip.cpu.library import Library
 from rskip.cpu.structures import Scaling, packing
@@ -84,7 +85,7 @@ class SASConnection(FormulaConnection, computes=SAS):
 
         It is not used under torch.compile, because the compiler fuses the formula into one kernel.
         """
-        if x.device.type == "cpu" or torch.compiler.is_compiling():
+        if x.device.type == "cpu" or torch.compiler.is_compiling() or under_transforms():
             return False
         if x.dtype not in (torch.bfloat16, torch.float16) or x.dtype != f.dtype or self._gates() is None:
             return False
@@ -182,6 +183,8 @@ class SASFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(f"create_graph=True: sas in {ctx.saved_tensors[0].dtype} has no gradients of gradients")
         (both, hidden, factors, gamma, total, normalised, mean, deviation, weight, output_weight, norm_weight,
          norm_bias) = ctx.saved_tensors  # fmt: skip
         features, dtype, shape = both.size(2), both.dtype, gradients[0].shape

@@ -132,9 +132,9 @@ def kernels_for(*tensors: Tensor) -> Kernels | None:
             return None
         if each.device != device or type(each) is not Tensor or not each.numel():
             return None
-    if _off or torch.compiler.is_compiling() or torch.jit.is_tracing() or forward_ad._current_level >= 0:
+    if _off or torch.compiler.is_compiling() or torch.jit.is_tracing() or under_transforms():
         return None
-    if torch._C._are_functorch_transforms_active() or any(each.shape != tensors[0].shape for each in tensors[1:]):
+    if any(each.shape != tensors[0].shape for each in tensors[1:]):
         return None
     if triton:
         small = tensors[0].size(-1) <= MOST_FEATURES and len(tensors) <= MOST_TENSORS
@@ -143,6 +143,11 @@ def kernels_for(*tensors: Tensor) -> Kernels | None:
         return None
     library = find_library().library
     return library if library is not None and tensors[0].size(-1) % library.chunk == 0 else None
+
+
+def under_transforms() -> bool:
+    """Whether torch.func or forward-mode differentiation is active, for which kernels have no rules."""
+    return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
 
 
 def widened(x: Tensor) -> Tensor:

@@ -107,7 +107,7 @@ def read_results(
         advice = "run a recipe here first, or give its file"
         raise FileNotFoundError(f"no run records in {root.resolve() / RESULTS}: {advice}")
     # one folder may lie in another
-    found = {record.path.resolve(): record for folder in folders for record in read_records(folder)}
+    found = {record.path.resolve(): record for folder in dict.fromkeys(folders) for record in read_records(folder)}
     return Results(recipes, sorted(found.values(), key=lambda record: (record.run, record.seed)))
 
 

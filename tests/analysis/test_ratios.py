@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -66,6 +68,13 @@ def test_the_statistics_of_a_batch_normalisation_are_held_fixed():
         c_x, c_f = coefficients(connection, x, f)
         torch.testing.assert_close(c_f, (norm.weight / scale).view(-1, 1, 1).expand_as(x), check_dtype=False)
         torch.testing.assert_close(c_x, 3 * c_f)
+
+
+def test_gpas_scales_what_its_gradient_passes_on():
+    connection, x, f = random_connection("gpas")
+    nn.init.ones_(connection.damping)
+    kept = torch.full_like(x, 1 - 1 / (1 + math.exp(-1)))
+    torch.testing.assert_close(coefficients(connection, x, f), (kept, kept))
 
 
 @pytest.mark.parametrize("spec", ["orthogonal", "ddl", "ngpt", "laurel"])

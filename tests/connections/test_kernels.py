@@ -280,11 +280,23 @@ def test_where_triton_fails_pytorch_computes_and_says_so(monkeypatch):
         assert not stream_kernels._suits.__wrapped__(torch.device("cpu"))
 
 
-def test_a_hook_at_the_norm_is_called():
+def test_a_hook_at_the_norm_or_at_a_connection_of_x_is_called():
     connection, seen = hyper.ManifoldHyperConnection(32), []
     connection.norm.register_forward_hook(lambda *given: seen.append(given))
     connection.before(torch.randn(2, 4, 32))
     assert len(seen) == 1
+    whole = build_connection("frac", 128)
+    whole.register_forward_hook(lambda *given: seen.append(given))
+    given, kept = whole.before(torch.randn(2, 4, 128))
+    whole.after(kept, given)
+    assert len(seen) == 2
+
+
+def test_logits_stay_in_float32_within_autocast():
+    h, mixing = torch.randn(5, 4, 32), torch.randn(24, 128)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = hyper.projected(h, mixing, 1e-5)
+    assert torch.equal(found, hyper.projected(h, mixing, 1e-5))
 
 
 @pytest.mark.parametrize("spec", ["hyper", "mhc", "mhc_lite", "mhc:residual=identity"])

@@ -69,6 +69,16 @@ def test_a_nearly_open_gate_leaves_the_normalised_term():
     torch.testing.assert_close(y.double(), exact, rtol=2.0**-7, atol=4e-7)
 
 
+def test_transforms_take_the_formula_and_gradients_of_gradients_are_refused():
+    connection = build_connection("sas", FEATURES).bfloat16()
+    x = torch.randn(3, 2, FEATURES, dtype=torch.bfloat16, requires_grad=True)
+    meta = connection.to_empty(device="meta")
+    assert torch.func.vmap(meta)(x.to("meta"), x.to("meta")).shape == x.shape
+    y = build_connection("sas", FEATURES).bfloat16()._combined(x, 2 * x)
+    with pytest.raises(RuntimeError, match="no gradients of gradients"):
+        torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
 @torch.no_grad()
 def test_it_is_taken_on_a_gpu_unless_a_module_is_watched(emulated_cuda, monkeypatch):
     taken = []
