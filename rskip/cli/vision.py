@@ -1,4 +1,4 @@
-"""Train and evaluate ResNets with any residual connection, on CIFAR or your own images.
+"""Train and evaluate ResNets and vision transformers with any residual connection, on CIFAR or your own images.
 
 `rskip run RECIPE` does both for each seed and writes run records.
 """
