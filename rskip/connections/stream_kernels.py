@@ -134,7 +134,7 @@ def kernels_for(*tensors: Tensor) -> Kernels | None:
             return None
     if _off or torch.compiler.is_compiling() or torch.jit.is_tracing() or under_transforms():
         return None
-    if any(each.shape != tensors[0].shape for each in tensors[1:]):
+    if len(tensors) > 1 and any(each.shape != tensors[0].shape for each in tensors):
         return None
     if triton:
         small = tensors[0].size(-1) <= MOST_FEATURES and len(tensors) <= MOST_TENSORS
@@ -158,18 +158,19 @@ def widened(x: Tensor) -> Tensor:
 def readable(*parameters: Tensor | None) -> bool:
     """Whether the kernels read all these parameters. A parametrization leaves None in a parameter's place."""
     for each in parameters:
-        if each is None or not each.is_contiguous():
-            return False
-        fits = each.dtype is _FLOAT32 and each.is_cpu or on_triton(each) and each.dtype in _TRITON_TYPES
-        if not fits:
-            return False
+        if each is None or each.dtype is not _FLOAT32 or not each.is_cpu or not each.is_contiguous():
+            return all(map(_readable_by_triton, parameters))
     return True
+
+
+def _readable_by_triton(each: Tensor | None) -> bool:
+    return each is not None and on_triton(each) and each.dtype in _TRITON_TYPES and each.is_contiguous()
 
 
 def hooked(module: nn.Module) -> bool:
     """Whether the module has a hook, other than one that only observes and says so by its attribute `observes`."""
     own = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(not getattr(hook, "observes", False) for hooks in own if hooks for hook in hooks.values())
+    return any(own) and any(not getattr(hook, "observes", False) for hooks in own for hook in hooks.values())
 
 
 def fused(norm: Any) -> Norm:
@@ -178,7 +179,7 @@ def fused(norm: Any) -> Norm:
     if not kind or norm.feature_dim != -1 or hooked(norm):
         return UNFUSED
     weight, bias = norm._parameters.get("weight"), norm._parameters.get("bias")
-    if not readable(weight) or bias is not None and not readable(bias):
+    if not (readable(weight) if bias is None else readable(weight, bias)):
         return UNFUSED
     return kind, norm.eps, weight, bias
 
@@ -242,10 +243,12 @@ def dynamic_reading(
     row_kind, row_epsilon, row_gain, row_shift = fused(connection._modules.get(row_norm))
     own = connection._parameters.get  # `connection.mixing` would take ten times as long
     first = own(alpha), own(residual), own("output_weights")
-    of_data = own("mixing"), own("output_mixing"), own("mixing_scale"), own("output_scale")
-    if not readable(*(first if residual else first[::2])):
-        return None
-    if row_norm in connection._modules and not (row_kind and readable(*of_data)):
+    of_data: Parameters = (None,) * 4
+    if row_norm in connection._modules:
+        of_data = own("mixing"), own("output_mixing"), own("mixing_scale"), own("output_scale")
+        if not row_kind or not readable(*of_data):
+            return None
+    if not (readable(*first) if residual else readable(first[0], first[2])):
         return None
     norm, epsilon, gain, shift = fused(connection._modules["norm"])
     features, outputs = connection.features // parts, parts + streams + 1
