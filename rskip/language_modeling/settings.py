@@ -58,7 +58,8 @@ class TrainingSettings:
     beta1: Annotated[Beta, Meta(description="AdamW's first beta")] = 0.9
     beta2: Annotated[Beta, Meta(description="AdamW's second beta")] = 0.99
     weight_decay: Annotated[
-        NotNegative, Meta(description="weight decay of matrices; vectors, scalars and what a connection excepts have none")
+        NotNegative,
+        Meta(description="weight decay of matrices; vectors, scalars and what a connection excepts have none"),
     ] = 0.1
     clip_norm: Annotated[
         Positive | None, Meta(description="maximum norm of the whole gradient (no limit: --set clip_norm=null)")
