@@ -123,7 +123,7 @@ def adapt(
         return model
     wanted = _wanted(model, blocks)
     former, random_state = set(model.modules()), torch.get_rng_state()
-    with torch.inference_mode(False), undisturbed(model):
+    with torch.inference_mode(False), undisturbed(model), transformers_model.eager_on_meta(model):
         run, outputs, found, ways, plan = _found(model, example, wanted)
         if dry_run:
             print("\n".join(changes(plan)))

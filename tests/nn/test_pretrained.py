@@ -195,6 +195,23 @@ def test_an_encoder_and_a_decoder_are_two_stacks(tmp_path: Path):
     assert torch.equal(type(model).from_pretrained(tmp_path)(TOKENS, decoder_input_ids=TOKENS).logits, expected)
 
 
+SEQUENCES = {
+    "vocab_size": 61, "d_model": 24, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "pad_token_id": 0, "eos_token_id": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["bart", "m2m_100", "plbart"])
+def test_encoder_decoders_are_loaded(kind: str, tmp_path: Path):
+    config = transformers.AutoConfig.for_model(kind, **SEQUENCES)
+    model = noisy(adapt(transformers.AutoModelForSeq2SeqLM.from_config(config).eval(), "2rskip+ln"))
+    model.save_pretrained(tmp_path)
+    loaded = from_pretrained(transformers.AutoModelForSeq2SeqLM, tmp_path)
+    assert loaded.config._attn_implementation == model.config._attn_implementation != "eager"
+    expected = model(TOKENS, decoder_input_ids=TOKENS).logits
+    assert torch.equal(loaded(TOKENS, decoder_input_ids=TOKENS).logits, expected)
+
+
 @pytest.mark.parametrize("folder", ["missing", "/tmp/no/such", "./a/b", "a/b/c", Path("missing")])
 def test_a_missing_folder_is_told_without_asking_the_hub(folder):
     with pytest.raises(SettingError, match="folder is .*: expected an existing folder, or a name on the Hub such as"):

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, wraps
 from importlib import import_module
 from typing import Any
@@ -22,6 +23,7 @@ from rskip.nn.residuals import Residual, no_weight_decay
 from rskip.settings.errors import SettingError
 
 SPEC = "rskip_connection"  # in a model's config
+_ATTENTION = "_attn_implementation_internal"  # of a config, without its inner ones
 # Modules that set their own initial values. transformers skips those that have no tensors outside their members.
 _INITIALISED = (Resettable, Normalisation, LinearMap)
 
@@ -147,6 +149,22 @@ def check_model(model: nn.Module, spec: str) -> None:
         if type(module).__module__.partition(".")[0] == "peft":
             advice = "adapt the model first, then pass it to peft"
             raise SettingError("model", "has peft adapters, which would be saved without the connection", advice=advice)
+
+
+@contextmanager
+def eager_on_meta(model: nn.Module) -> Iterator[None]:
+    """Uses eager attention for runs of a model on the meta device: others read the values of its masks."""
+    configs = []
+    if any(each.is_meta for each in model.parameters()):
+        configs = [each for module in model.modules() for each in vars(module).values() if hasattr(each, _ATTENTION)]
+    former = [(each, getattr(each, _ATTENTION)) for each in configs]
+    for config in configs:
+        setattr(config, _ATTENTION, "eager")
+    try:
+        yield
+    finally:
+        for config, name in former:
+            setattr(config, _ATTENTION, name)
 
 
 def finish(model: nn.Module, spec: str) -> None:
