@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rskip.connections import HOST_NEEDS, StackConnection
+from rskip.connections import HOST_NEEDS, StackConnection, build_stack_connection
 from rskip.connections.connection import Resettable
 from rskip.connections.linear import LinearMap
 from rskip.connections.norms import Normalisation
@@ -59,12 +59,8 @@ class AdaptedModel:
     def _set_gradient_checkpointing(
         self, enable: bool = True, gradient_checkpointing_func: Any = None, **settings: Any
     ) -> None:
-        """Refuses reentrant checkpoints for states of several tensors, because gradients would be lost."""
-        kept = getattr(gradient_checkpointing_func, "keywords", {})
-        if enable and kept.get("use_reentrant", True) and any(_passes_several(each) for each in self.modules()):
-            problem = f"{getattr(self.config, SPEC)} loses gradients in reentrant checkpoints"
-            advice = "pass gradient_checkpointing_kwargs={'use_reentrant': False}"
-            raise SettingError("gradient checkpointing", problem, advice=advice)
+        if enable:
+            _check_checkpoints(getattr(self.config, SPEC), gradient_checkpointing_func)
         if gradient_checkpointing_func is not None:
             settings["gradient_checkpointing_func"] = gradient_checkpointing_func
         super()._set_gradient_checkpointing(enable, **settings)  # type: ignore[misc]
@@ -137,12 +133,14 @@ def _leave_out_of_decay() -> None:
 
 
 def check_model(model: nn.Module, spec: str) -> None:
-    """Raises SettingError if the model's config names another connection, or if its layers were changed."""
+    """Raises SettingError if its config names another connection, or if its layers or checkpoints don't allow this."""
     for module in model.modules():
         stored = getattr(getattr(module, "config", None), SPEC, spec)
         if stored != spec:
             expected = f"{stored}, which the model's config names"
             raise SettingError.of_value("connection", spec, expected, advice=f"change or remove config.{SPEC}")
+        if getattr(module, "gradient_checkpointing", False):
+            _check_checkpoints(spec, getattr(module, "_gradient_checkpointing_func", None))
         if getattr(vars(module).get("_hf_hook"), "offload", False):
             problem = "has weights that accelerate offloads"
             raise SettingError("model", problem, advice="load it without offloading, adapt it, then offload it")
@@ -203,13 +201,13 @@ def _leave_hidden_states(model: Any, args: Any, settings: dict[str, Any], output
     return output
 
 
-def _passes_several(block: nn.Module) -> bool:
-    """Whether this is the first block of a stack whose state is several tensors."""
-    opening = block.__dict__.get("rskip_opening")
-    if opening is None:
-        return False
-    first: Any = next(iter(block.get_submodule("residuals").children()))
-    return isinstance(opening.enter(torch.zeros(1, 1, first.connection.features)), tuple)
+def _check_checkpoints(spec: str, function: Any) -> None:
+    """Refuses reentrant checkpoints for states of several tensors, because gradients would be lost."""
+    state = build_stack_connection(spec, 8).enter(torch.zeros(1, 1, 8))
+    if getattr(function, "keywords", {}).get("use_reentrant", True) and isinstance(state, tuple):
+        problem = f"{spec} loses gradients in reentrant checkpoints"
+        advice = "pass gradient_checkpointing_kwargs={'use_reentrant': False}"
+        raise SettingError("gradient checkpointing", problem, advice=advice)
 
 
 def _new_model(library_class: type) -> Any:
