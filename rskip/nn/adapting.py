@@ -136,6 +136,7 @@ def adapt(
             with torch.device("cpu"):
                 Connecting(model, spec, host_supplies, undo).connect(found)
             random_state = torch.get_rng_state()
+            transformers_model.finish(model, str(spec), undo)
             if not _on_meta(model):
                 _try(model, run, spec)
             undo.pop_all()
@@ -175,6 +176,7 @@ def _adapt_streams(
     layers = [layer for each in carriers for layer in each.model.layers]
     for each in carriers:
         each.replace(spec, supplies)
+    transformers_model.finish(model, str(spec), ExitStack())
     _finish(model, spec, before, layers, stacks, own.pop() if len(own) == 1 else None)
 
 
@@ -188,11 +190,10 @@ def _finish(
     unclosed: Sequence[str] = (),
     unchanged: Sequence[str] = (),
 ) -> None:
-    """Tells the libraries of the connection, and notes what was done.
+    """Tells timm of the connection, and notes what was done.
 
     :param before: the former parameters. They still exist, so that no new one has the id of one.
     """
-    transformers_model.finish(model, str(spec))
     timm_model.finish(model)
     old = {id(each): name for name, each in before.items()}
     names = {id(each): name for name, each in model.named_parameters()}

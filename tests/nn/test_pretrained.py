@@ -116,6 +116,23 @@ def test_hidden_states_are_what_the_stack_would_give_if_it_ended_there(module):
         assert adapted.base_model(TOKENS, return_dict=False)[0].shape == (2, 7, 24)
 
 
+@pytest.mark.parametrize("name", ["ConvNextModel", "ConvNextBackbone", "MaskFormerSwinModel"])
+def test_the_outputs_of_stages_are_hidden_states_too(name):
+    swin = {"image_size": 32, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 4}
+    sizes = swin if "Swin" in name else {"hidden_sizes": [8, 16], "depths": [2, 2], "num_stages": 2}
+    kind = getattr(transformers, name, None) or transformers.models.maskformer.MaskFormerSwinModel
+    model = kind(kind.config_class(**sizes)).eval()
+    images = torch.randn(2, 3, 32, 32)
+    expected = model(images, output_hidden_states=True).hidden_states
+    for spec in ("hyper", "attnres"):
+        found = adapt(copy.deepcopy(model), spec)(images, output_hidden_states=True).hidden_states
+        assert shapes(found) == shapes(expected)
+
+
+def shapes(states: Any) -> Any:
+    return states.shape if isinstance(states, Tensor) else [*map(shapes, states)]
+
+
 def test_a_folder_gives_the_same_model_and_the_library_refuses_it(module, tmp_path):
     for spec in SPECS:
         folder = tmp_path / spec

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cache, wraps
 from importlib import import_module
 from typing import Any
@@ -165,8 +165,11 @@ def eager_on_meta(model: nn.Module) -> Iterator[None]:
             setattr(config, _ATTENTION, name)
 
 
-def finish(model: nn.Module, spec: str) -> None:
-    """Writes the spec into the config and changes the class of each model that has adapted blocks."""
+def finish(model: nn.Module, spec: str, undo: ExitStack) -> None:
+    """Writes the spec into the config and changes the class of each model that has adapted blocks.
+
+    :param undo: gets what takes the changes back.
+    """
     if "transformers" not in sys.modules:
         return
     library_model = sys.modules["transformers"].PreTrainedModel
@@ -174,31 +177,53 @@ def finish(model: nn.Module, spec: str) -> None:
         blocks = [each for each in module.modules() if isinstance(each, AdaptedBlock)]
         if not blocks or not isinstance(module, library_model):
             continue
-        setattr(module.config, SPEC, spec)
+        if not hasattr(module.config, SPEC):
+            undo.callback(delattr, module.config, SPEC)
+            setattr(module.config, SPEC, spec)
         if not isinstance(module, AdaptedModel):
             kind: Any = type(module)
+            undo.callback(setattr, module, "__class__", kind)
             module.__class__ = adapted_model_class(kind)
         inner = [each for each in module.modules() if isinstance(each, library_model) and each is not module]
         if not any(isinstance(each, AdaptedBlock) for model in inner for each in model.modules()):
-            module.register_forward_hook(_leave_hidden_states, with_kwargs=True)
+            undo.callback(module.register_forward_hook(_leave_hidden_states, with_kwargs=True).remove)
 
 
 def _leave_hidden_states(model: Any, args: Any, settings: dict[str, Any], output: Any) -> Any:
     """Makes each of `hidden_states` one tensor: the stack's output if it ended there, without the closing norm."""
-    stack = next((found for each in model.modules() if (found := each.__dict__.get("rskip_closing")) is not None), None)
-    if stack is None or type(stack) is StackConnection:  # None: the last block was removed
+    stacks = []
+    for block in model.modules():
+        stack = block.__dict__.get("rskip_closing")
+        if stack is not None and type(stack) is not StackConnection:
+            features = next(iter(block.residuals.children())).connection.features
+            dims = block.rskip_route.dims if "rskip_route" in vars(block) else 3  # a model that carries streams
+            stacks.append((stack, _form(stack.enter(torch.zeros(*[1] * (dims - 1), features)))))
+    if not stacks:
         return output
     if isinstance(output, tuple):
         if settings.get("output_hidden_states", model.config.output_hidden_states):
             expected = "return_dict=True, since this connection's hidden states consist of several tensors"
             raise SettingError.of_value("return_dict", False, expected)
     elif (states := output.get("hidden_states")) is not None:
-        between = [
-            None if state is None else stack.leave(tuple(state) if isinstance(state, list) else state)
-            for state in states[1:-1]
-        ]
-        output.hidden_states = (*states[:1], *between, *states[1:][-1:])
+        output.hidden_states = _left(states, stacks)
     return output
+
+
+def _left(state: Any, stacks: Sequence[tuple[StackConnection, tuple[int, ...]]]) -> Any:
+    """One tensor for each state of a stack. What a stack or a stage has returned is one already."""
+    if isinstance(state, tuple):
+        return tuple(_left(each, stacks) for each in state)
+    stack = next((stack for stack, form in stacks if state is not None and form == _form(state)), None)
+    if stack is None:
+        return state
+    return stack.leave(tuple(state) if isinstance(state, list) else state)
+
+
+def _form(state: Any) -> tuple[int, ...]:
+    """The dimensions in which a connection's states differ from other tensors."""
+    if isinstance(state, (list, tuple)):
+        return (state[0].shape[-1],)
+    return state.dim(), *state.shape[-2:]
 
 
 def _check_checkpoints(spec: str, function: Any) -> None:
