@@ -84,7 +84,7 @@ def adapt(
     model: Model,
     connection: str | ConnectionSpec,
     *,
-    blocks: str | type[nn.Module] | Collection[type[nn.Module]] | None = None,
+    blocks: str | type[nn.Module] | Collection[type[nn.Module]] | Collection[nn.Module] | None = None,
     example: Any = None,
     host_supplies: HostNeed | Collection[HostNeed] = (),
     dry_run: bool = False,
@@ -103,8 +103,8 @@ def adapt(
 
     :param model: any model of PyTorch modules, built, with its source at hand.
     :param connection: connection string such as `2rskip+ln`.
-    :param blocks: name of the module that contains the blocks, such as `transformer.h`, or their class or classes;
-        None: all blocks of the model.
+    :param blocks: name of the module that contains the blocks, such as `transformer.h`, their class or classes, or the
+        blocks; None: all blocks of the model.
     :param example: what the model takes, for the run: a tensor, a tuple of arguments, or a mapping from names to
         arguments; None: tokens, images or features, whichever the model takes.
     :param host_supplies: what you do for the connection yourself, out of HOST_NEEDS (`build_connection`).
@@ -261,6 +261,8 @@ def _wanted(model: nn.Module, blocks: Any) -> Callable[[nn.Module], bool] | None
             raise SettingError.of_value("blocks", blocks, expected) from None
         return set(container.children()).__contains__
     kinds = (blocks,) if isinstance(blocks, type) else tuple(blocks)
+    if kinds and all(isinstance(each, nn.Module) for each in kinds):
+        return set(kinds).__contains__
     if not kinds or not all(isinstance(each, type) and issubclass(each, nn.Module) for each in kinds):
         raise SettingError.of_value("blocks", blocks, "a module's name, or classes of modules")
     return lambda module: isinstance(module, kinds)

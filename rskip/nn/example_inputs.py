@@ -18,13 +18,17 @@ def example_inputs(model: nn.Module, example: Any = None) -> Iterator[Arguments]
 
     :param example: the user's own: a tensor, a tuple of arguments, or a mapping of named arguments.
     """
+    weight = next((each for each in model.parameters() if each.is_floating_point()), torch.empty(0, device="cpu"))
+
+    def placed(each: Any) -> Any:
+        return each.to("meta") if weight.is_meta and isinstance(each, Tensor) else each
+
     if example is not None:
         if isinstance(example, Mapping):
-            yield (), dict(example)
+            yield (), {name: placed(each) for name, each in example.items()}
         else:
-            yield (example if isinstance(example, tuple) else (example,)), {}
+            yield tuple(map(placed, example if isinstance(example, tuple) else (example,))), {}
         return
-    weight = next((each for each in model.parameters() if each.is_floating_point()), torch.empty(0, device="cpu"))
 
     def like(each: Tensor) -> Tensor:
         return each.to(weight.device, weight.dtype if each.is_floating_point() else None)

@@ -232,6 +232,37 @@ def test_encoder_decoders_are_loaded(kind: str, tmp_path: Path):
     assert torch.equal(loaded(TOKENS, decoder_input_ids=TOKENS).logits, expected)
 
 
+def test_the_same_blocks_are_adapted_in_a_loaded_model(tmp_path: Path):
+    config = transformers.T5Config(vocab_size=61, d_model=24, d_kv=8, d_ff=40, num_layers=2, num_heads=2)
+    model = adapt(transformers.T5ForConditionalGeneration(config).eval(), "mhc+rms", blocks="decoder.block")
+    model.save_pretrained(tmp_path / "model")
+    loaded = from_pretrained(transformers.AutoModelForSeq2SeqLM, tmp_path / "model")
+    expected = model(TOKENS, decoder_input_ids=TOKENS).logits
+    assert torch.equal(loaded(TOKENS, decoder_input_ids=TOKENS).logits, expected)
+    model.decoder.save_pretrained(tmp_path / "decoder")
+    example = {"input_ids": TOKENS, "encoder_hidden_states": torch.ones(2, 3, 24)}
+    decoder = type(model.decoder).from_pretrained(tmp_path / "decoder", example=example).eval()
+    assert torch.equal(decoder(**example)[0], model.decoder(**example)[0])
+    written = tmp_path / "model" / "config.json"
+    written.write_text(written.read_text().replace('"decoder.block.1"', '"encoder.block.1"'))
+    with pytest.raises(SettingError, match=r"connections in the same blocks: decoder\.block\.1"):
+        from_pretrained(transformers.T5ForConditionalGeneration, tmp_path / "model")
+
+
+class Scaled(transformers.GPT2LMHeadModel):
+    def forward(self, input_ids: Tensor, factor: Tensor) -> Any:
+        return super().forward(inputs_embeds=self.transformer.wte(input_ids) * factor)
+
+
+def test_a_loaded_model_takes_an_example(tmp_path: Path):
+    example = (TOKENS, torch.ones(24))
+    model = adapt(Scaled(build("gpt2").config).eval(), "mhc", example=example)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(SettingError, match="pass example="):
+        from_pretrained(Scaled, tmp_path)
+    assert torch.equal(from_pretrained(Scaled, tmp_path, example=example)(*example).logits, model(*example).logits)
+
+
 @pytest.mark.parametrize("folder", ["missing", "/tmp/no/such", "./a/b", "a/b/c", Path("missing")])
 def test_a_missing_folder_is_told_without_asking_the_hub(folder):
     with pytest.raises(SettingError, match="folder is .*: expected an existing folder, or a name on the Hub such as"):

@@ -22,7 +22,7 @@ from rskip.nn.adapted import AdaptedBlock
 from rskip.nn.residuals import Residual, no_weight_decay
 from rskip.settings.errors import SettingError
 
-SPEC = "rskip_connection"  # in a model's config
+SPEC, BLOCKS = "rskip_connection", "rskip_blocks"  # in a model's config: the connection, and the blocks' names
 _ATTENTION = "_attn_implementation_internal"  # of a config, without its inner ones
 # Modules that set their own initial values. transformers skips those that have no tensors outside their members.
 _INITIALISED = (Resettable, Normalisation, LinearMap)
@@ -31,13 +31,14 @@ _INITIALISED = (Resettable, Normalisation, LinearMap)
 class AdaptedModel:
     """The part of an adapted Hugging Face model that its library's class does not have.
 
-    Its config contains the spec, so `type(model).from_pretrained(folder)` and `type(model)(config)` are adapted too.
+    Its config contains the spec and the blocks' names, so `type(model).from_pretrained(folder)` and
+    `type(model)(config)` are adapted too.
     """
 
     config: Any
     modules: Callable[[], Iterator[nn.Module]]
 
-    def __init__(self, config: Any, *args: Any, **settings: Any) -> None:
+    def __init__(self, config: Any, *args: Any, example: Any = None, **settings: Any) -> None:
         from rskip.nn.adapting import adapt
 
         spec = getattr(config, SPEC, None)
@@ -46,11 +47,23 @@ class AdaptedModel:
             raise SettingError("model", f"has no {SPEC} in its config", advice=advice)
         super().__init__(config, *args, **settings)  # type: ignore[call-arg]
         loaded = torch.empty(0).is_meta  # from_pretrained loads the values later
-        adapt(self, spec, host_supplies=HOST_NEEDS if loaded else ())  # type: ignore[type-var]
+        blocks = _named_blocks(self, getattr(config, BLOCKS, ())) or None
+        adapt(self, spec, blocks=blocks, example=example, host_supplies=HOST_NEEDS if loaded else ())  # type: ignore[type-var]
         if loaded:
             for each in self.modules():
                 if isinstance(each, Residual):
                     each.mark_loaded()
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **settings: Any) -> Any:
+        """The library's method. It refuses weights whose connections are in other blocks."""
+        model, info = super().from_pretrained(*args, output_loading_info=True, **settings)  # type: ignore[misc]
+        found = (key.partition(".residuals.") for key in sorted((*info["missing_keys"], *info["unexpected_keys"])))
+        names = dict(model.named_modules())
+        if owner := next((owner for owner, residuals, _ in found if residuals and owner in names), None):
+            problem = f"and the folder's weights don't have connections in the same blocks: {owner}"
+            raise SettingError("model", problem, advice="pass from_pretrained the example= with which it was adapted")
+        return (model, info) if output_loading_info else model
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)  # type: ignore[misc]
@@ -87,13 +100,14 @@ def init_missing(module: nn.Module) -> None:
                 tensor.copy_(value)
 
 
-def from_pretrained(kind: type, folder: Any, **settings: Any) -> Any:
+def from_pretrained(kind: type, folder: Any, *, example: Any = None, **settings: Any) -> Any:
     """Loads an adapted Hugging Face model that `save_pretrained` wrote.
 
     The library's own class refuses such a folder, because the shapes do not match.
 
     :param kind: the library's class or one of its Auto classes, such as `AutoModelForCausalLM`.
     :param folder: folder, or name on the Hub.
+    :param example: what the model takes, as for `rskip.adapt`; None: tokens, images or features.
     :param settings: passed to the class's `from_pretrained`.
     :raises SettingError: the saved model is not adapted, or the folder does not exist.
     """
@@ -105,7 +119,8 @@ def from_pretrained(kind: type, folder: Any, **settings: Any) -> Any:
         find_class = import_module("transformers.models.auto.auto_factory")._get_model_class
         config = settings.get("config") or transformers.AutoConfig.from_pretrained(folder, **settings)
         kind = find_class(config, kind._model_mapping)  # type: ignore[attr-defined]
-    return adapted_model_class(kind).from_pretrained(folder, **settings)  # type: ignore[attr-defined]
+    more = {} if example is None else {"example": example}
+    return adapted_model_class(kind).from_pretrained(folder, **settings, **more)  # type: ignore[attr-defined]
 
 
 @cache
@@ -149,6 +164,13 @@ def check_model(model: nn.Module, spec: str) -> None:
             raise SettingError("model", "has peft adapters, which would be saved without the connection", advice=advice)
 
 
+def _named_blocks(model: Any, names: Sequence[str]) -> list[nn.Module]:
+    """The blocks with these names, which are those in a model around this one if it was saved alone."""
+    own = {name.removeprefix(f"{model.base_model_prefix}."): module for name, module in model.named_modules()}
+    found = [own[name] for name in names if name in own]
+    return found or [own[name] for name in own if name and any(each.endswith(f".{name}") for each in names)]
+
+
 @contextmanager
 def eager_on_meta(model: nn.Module) -> Iterator[None]:
     """Uses eager attention for runs of a model on the meta device: others read the values of its masks."""
@@ -166,7 +188,7 @@ def eager_on_meta(model: nn.Module) -> Iterator[None]:
 
 
 def finish(model: nn.Module, spec: str, undo: ExitStack) -> None:
-    """Writes the spec into the config and changes the class of each model that has adapted blocks.
+    """Writes spec and blocks into the config and changes the class of each model that has adapted blocks.
 
     :param undo: gets what takes the changes back.
     """
@@ -174,12 +196,14 @@ def finish(model: nn.Module, spec: str, undo: ExitStack) -> None:
         return
     library_model = sys.modules["transformers"].PreTrainedModel
     for module in list(model.modules()):
-        blocks = [each for each in module.modules() if isinstance(each, AdaptedBlock)]
+        blocks = [name for name, each in module.named_modules() if isinstance(each, AdaptedBlock)]
         if not blocks or not isinstance(module, library_model):
             continue
-        if not hasattr(module.config, SPEC):
-            undo.callback(delattr, module.config, SPEC)
-            setattr(module.config, SPEC, spec)
+        if not hasattr(module.config, SPEC):  # its inner models may have the same config
+            names = [name.removeprefix(f"{module.base_model_prefix}.") for name in blocks]
+            for key, value in ((SPEC, spec), (BLOCKS, names)):
+                undo.callback(delattr, module.config, key)
+                setattr(module.config, key, value)
         if not isinstance(module, AdaptedModel):
             kind: Any = type(module)
             undo.callback(setattr, module, "__class__", kind)
