@@ -254,7 +254,8 @@ def page(rows: Collection[Row]) -> Iterator[str]:
 HEAD = f"""# Architectures that adapt changes
 
 `benchmarks/adapt_coverage.py` writes this page. It builds each architecture of the installed libraries small, with
-random weights, and [adapts](adapt.md) copies of it. The record has the blocks that adapt found in each.
+random weights and without LayerDrop, and [adapts](adapt.md) copies of it. The record has the blocks that adapt found in
+each.
 
 - **{OWN}**: the connection that adapt found in the model. `equal`: a copy that is adapted to this connection has the
   model's outputs in evaluation and its gradients in training, bit by bit. Where the connection has no name, adapt

@@ -22,6 +22,7 @@ from rskip.nn.rewriting import Unprovable
 from rskip.nn.spec_record import Removed, SpecRecord
 from rskip.settings.errors import SettingError
 
+_LAYERDROP = ("layerdrop", "speech_encoder_layerdrop")  # of a model or its config
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
@@ -55,6 +56,11 @@ class Connecting:
                 refused = refused or _refused(stack)
                 continue
             number += 1
+            closes = stack.final is None and self.spec.closing_norm is not None
+            closes = closes and all(block.post_norm for block in stack.blocks)  # by a normalisation in the last block
+            needs_ends = closes or closing.opens or closing.closes
+            if not by_operand and (needs_ends or _passes_more(layers, closing, first.features)):
+                self._refuse_layerdrop(stack)
             for block, layer in zip(stack.blocks, layers, strict=True):
                 for addition, connection in zip(block.additions, layer.connections(), strict=True):
                     self._settle_norms(block, addition, connection, by_operand)
@@ -73,7 +79,7 @@ class Connecting:
             norm = None
             if stack.final is not None:
                 self._settle_final(stack, stack.final, eps)
-            elif self.spec.closing_norm is not None and all(block.post_norm for block in stack.blocks):
+            elif closes and self.spec.closing_norm is not None:
                 norm = as_in(last.module, build_norm(self.spec.closing_norm, last.features, eps=eps))
             for block in stack.blocks:  # None in the others, because torch.compile doesn't notice a missing key
                 block.module.__dict__["rskip_opening"] = closing if block is first else None
@@ -112,6 +118,22 @@ class Connecting:
             expected = f"a connection whose blocks pass on x, {read}"
             raise SettingError.of_value("connection", str(spec), expected)
         return layers, closing, False
+
+    def _refuse_layerdrop(self, stack: Stack) -> None:
+        """Raises SettingError if the model leaves out random blocks of the stack in training: each one must run."""
+        names = stack.blocks[0].name.split(".")
+        for depth in reversed(range(len(names))):
+            around: Any = self.model.get_submodule(".".join(names[:depth]))
+            places = (around, getattr(around, "config", None))
+            found = (getattr(place, key, None) for place in places for key in _LAYERDROP)
+            rate = next((each for each in found if each is not None), None)
+            if rate:
+                leaves_out = f"{type(around).__name__} leaves out random blocks in training, with layerdrop {rate}"
+                advice = "set it to 0 in the config before you build the model, or choose another connection"
+                expected = f"a connection whose blocks pass on x, since {leaves_out}"
+                raise SettingError.of_value("connection", str(self.spec), expected, advice=advice)
+            if rate is not None:
+                return
 
     def _settle_norms(self, block: Block, addition: Addition, connection: Any, by_operand: bool) -> None:
         """Leaves the library's normalisations if they are the connection's too, and removes them otherwise."""

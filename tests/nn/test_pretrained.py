@@ -232,6 +232,26 @@ def test_encoder_decoders_are_loaded(kind: str, tmp_path: Path):
     assert torch.equal(loaded(TOKENS, decoder_input_ids=TOKENS).logits, expected)
 
 
+@pytest.mark.parametrize("kind", ["m2m_100", "wav2vec2"])
+def test_layerdrop_is_refused_if_each_block_must_run(kind: str):
+    wav2vec = {
+        "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 40, "conv_dim": [8],
+        "conv_stride": [40], "conv_kernel": [40], "num_conv_pos_embedding_groups": 2, "num_conv_pos_embeddings": 3,
+    }  # fmt: skip
+    sizes = SEQUENCES | {"encoder_layerdrop": 0, "decoder_layerdrop": 0.1} if kind == "m2m_100" else wav2vec
+    model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(kind, **sizes))
+    names = list(model.state_dict())
+    for spec in ("mhc", "attnres"):
+        with pytest.raises(SettingError, match=r"leaves out random blocks in training, with layerdrop 0\.1; set it to"):
+            adapt(model, spec)
+    assert list(model.state_dict()) == names
+    adapt(copy.deepcopy(model), "2rskip+ln")
+    without = {key: 0 for key in sizes | {"layerdrop": 0} if key.endswith("layerdrop")}
+    adapt(transformers.AutoModel.from_config(transformers.AutoConfig.for_model(kind, **sizes | without)), "mhc")
+    if kind == "m2m_100":
+        adapt(model, "mhc", blocks="encoder.layers")
+
+
 def test_the_same_blocks_are_adapted_in_a_loaded_model(tmp_path: Path):
     config = transformers.T5Config(vocab_size=61, d_model=24, d_kv=8, d_ff=40, num_layers=2, num_heads=2)
     model = adapt(transformers.T5ForConditionalGeneration(config).eval(), "mhc+rms", blocks="decoder.block")
