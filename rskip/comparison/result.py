@@ -149,7 +149,7 @@ class Comparison:
             lines.append("Chosen learning rates are at an end of those that were tried; others may change this:")
             lines.append(f"    {self._command('--rates', *rates)}")
         tested = [(row.connection, row.updates) for row in self.rows if row.updates and row.updates.p is not None]
-        needed = {name: each.needed for name, each in tested if not _detected(each)}
+        needed = {name: each.needed for name, each in tested if not each.detected}
         if found := {name: seeds for name, seeds in needed.items() if seeds}:
             seeds = max(found.values())
             named = " and ".join(f"`{name}` ({seeds})" for name, seeds in found.items())
@@ -242,17 +242,13 @@ def differences(
         pooled[widest] = False
 
 
-def _detected(difference: Difference) -> bool:
-    return difference.p is not None and difference.p < 1 - CONFIDENCE
-
-
 def _finding(difference: Difference | None) -> str:
     """A difference in words that follow the connection's name."""
     if difference is None:
         return "can't be compared yet"
     if difference.p is None or difference.interval is None:
         return f"differs by {difference.mean:+.3f}, which these seeds can't test"
-    if not _detected(difference):
+    if not difference.detected:
         return f"shows no detected difference ({difference.mean:+.3f}; detectable: {difference.detectable:.3f})"
     low, high = sorted(map(abs, difference.interval))
     word = "lower" if difference.mean < 0 else "higher"
@@ -282,7 +278,7 @@ def _cells(row: Row) -> list[str]:
 def _interval(difference: Difference | None) -> str:
     if difference is None:
         return ""
-    mark = "*" if _detected(difference) else ""
+    mark = "*" if difference.detected else ""
     if difference.interval is None:
         return f"{difference.mean:+.3f}"
     low, high = difference.interval
