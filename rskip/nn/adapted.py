@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from rskip.connections import StackConnection, State
-from rskip.nn.residuals import LayerResiduals
+from rskip.nn.residuals import LayerResiduals, Residual
 from rskip.nn.rewriting import NAME, Plan, rewritten
 from rskip.settings.errors import SettingError
 
@@ -198,6 +198,14 @@ class AdaptedBlock(AdaptedPart):
             return passage, args, {**kwargs, name: passage.given}
         passage = self.rskip_passage(self, args[position])
         return passage, (*args[:position], passage.given, *args[position + 1 :]), kwargs
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        if "residuals" in self._modules and any(key.startswith(prefix) for key in state_dict):
+            for residual in self.residuals.children():
+                assert isinstance(residual, Residual)
+                if not residual.state_dict():  # the block has kept its normalisations
+                    residual.mark_loaded()
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def replaced(output: Any, slot: int | None, stream: Any) -> Any:

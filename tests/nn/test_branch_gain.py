@@ -133,3 +133,16 @@ def test_a_loaded_folder_of_transformers_needs_no_scaling(tmp_path):
     (block,) = model.transformer.h
     with pytest.raises(ValueError, match="after a state was loaded"):
         block.residuals.ffn.scale_branch(block.mlp.c_fc)
+
+
+def test_after_a_loaded_state_blocks_that_kept_their_norms_are_not_scaled():
+    def build() -> nn.TransformerEncoder:
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        return adapt(nn.TransformerEncoder(layer, 2), "deepnorm", host_supplies="branch_gain")
+
+    model, state = build(), build().state_dict()
+    assert not any(".residuals." in name for name in state)
+    model.load_state_dict({name: each for name, each in state.items() if name.startswith("layers.1.")}, strict=False)
+    model.layers[0].residuals.attention.scale_branch(model.layers[0].self_attn)
+    with pytest.raises(ValueError, match="after a state was loaded"):
+        model.layers[1].residuals.attention.scale_branch(model.layers[1].self_attn)
