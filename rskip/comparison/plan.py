@@ -46,7 +46,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     :param identity: what determines the runs, see `Subject`; `command`: the words that repeat the comparison.
     :param connections: without the baseline.
     :param rates: learning rates, one of which pilot runs choose for each connection.
-    :param updates: of each run.
+    :param updates: of each run; `minutes`: the time that decided it, or None.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     updates: int
     measured: dict[str, Measured]
     evaluation_seconds: float
+    minutes: float | None = None
 
     @property
     def all(self) -> list[str]:
@@ -120,8 +121,9 @@ def make_plan(
     """
     before = read_plan(output) if (output / "plan.json").exists() else None
     if before is not None:
-        now = {**subject.identity, "baseline": subject.baseline, "updates": options.updates or before.updates}
-        there = {**before.identity, "baseline": before.baseline, "updates": before.updates}
+        length = "minutes" if options.updates is None else "updates"
+        now = {**subject.identity, "baseline": subject.baseline, length: getattr(options, length)}
+        there = {**before.identity, "baseline": before.baseline, length: getattr(before, length)}
         if listed := "; ".join(differences(there, now)):
             advice = "repeat its settings, or choose another output folder"
             raise SettingError("output", f"is {output}, which has another comparison ({listed})", advice=advice)
@@ -130,9 +132,14 @@ def make_plan(
     else:
         wanted = list(subject.recommended if before is None else before.connections)
     measured, evaluation = ({}, 0.0) if before is None else (before.measured, before.evaluation_seconds)
-    if new := [each for each in dict.fromkeys((subject.baseline, *wanted)) if each not in measured]:
-        found, seconds = measure(subject, new, rate=rates[0], device=device, optional=connections is None)
-        measured, evaluation = measured | found, evaluation or seconds
+    names = dict.fromkeys((subject.baseline, *wanted))
+    timed = [each for each in names if each == subject.baseline or each not in measured]
+    if before is None or len(timed) > 1:
+        found, seconds = measure(subject, timed, rate=rates[0], device=device, optional=connections is None)
+        if before is not None:  # the machine may be faster or slower now
+            scale = measured[subject.baseline].seconds / found[subject.baseline].seconds
+            found = {name: msgspec.structs.replace(each, seconds=scale * each.seconds) for name, each in found.items()}
+        measured, evaluation = found | measured, evaluation or seconds
     plan = Plan(
         name=subject.name,
         identity=subject.identity,
@@ -144,6 +151,7 @@ def make_plan(
         updates=0 if before is None else before.updates,
         measured=measured,
         evaluation_seconds=evaluation,
+        minutes=(None if options.updates else options.minutes) if before is None else before.minutes,
     )
     if not plan.connections:
         raise SettingError("connections", "has none besides the baseline", expected="one or more")

@@ -141,7 +141,8 @@ class Comparison:
         """What limits the findings, and the commands that would say more."""
         plan, lines = self.plan, []
         if plan.updates < FEW_UPDATES:
-            lines.append(f"{plan.updates} updates are too few to compare connections: give more minutes.")
+            few = f"{plan.updates} updates are too few to compare connections"
+            lines.append(f"{few}: give more minutes, and another output folder.")
         chosen = {row.rate for row in self.rows} if len(plan.rates) > 1 else set()
         low, high = min(plan.rates), max(plan.rates)
         if further := [*([low / 3] if low in chosen else []), *([high * 3] if high in chosen else [])]:

@@ -20,7 +20,7 @@ from torch import nn
 import rskip
 from rskip.cli.main import main
 from rskip.comparison.batches import OwnBatches, Text
-from rskip.comparison.plan import PILOT
+from rskip.comparison.plan import PILOT, Measured
 from rskip.comparison.result import Comparison
 from rskip.comparison.subjects import Job, model_loss
 from rskip.experiments.sweep import SweepJob
@@ -106,6 +106,22 @@ def test_the_time_decides_the_updates(own: Path) -> None:
     expected = sum(plan.seconds(job) for job in plan.tests(dict.fromkeys(plan.all, 1e-2)))
     each = plan.seconds(Job("own", 1e-2, 1, 1)) * 8
     assert 0.9 * 2.4 - each <= expected <= 0.9 * 2.4 + each  # the baseline's longer runs have whole updates
+    with pytest.raises(ValueError, match="another comparison .*minutes: 0.04, now 1"):
+        compared(own, ["2rskip+ln"], updates=None, minutes=1, rates=[1e-2])
+
+
+def test_later_connections_are_timed_beside_the_baseline(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"own": 1.0, "2rskip+ln": 2.0, "mhc": 3.0}
+
+    def measured(subject: object, names: list[str], **settings: object) -> object:
+        made = {name: Measured(seconds=times[name], kept_megabytes=1.0, parameters=1) for name in names}
+        return made, 0.1
+
+    monkeypatch.setattr("rskip.comparison.plan.measure", measured)
+    compared(own, ["2rskip+ln"], updates=1, rates=[1e-2])
+    times |= {"own": 10.0, "mhc": 30.0}  # the machine is slower now
+    plan = compared(own, ["2rskip+ln", "mhc"], updates=1, rates=[1e-2]).plan
+    assert {name: each.seconds for name, each in plan.measured.items()} == {"own": 1.0, "2rskip+ln": 2.0, "mhc": 3.0}
 
 
 def test_a_run_that_diverges_ends_early_and_the_others_go_on(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
