@@ -33,8 +33,15 @@ def build_named(name: str, **sizes: int) -> nn.Module:
     if not rest:
         raise SettingError.of_value("model", name, EXPECTED)
     function = load_function("model", name, EXPECTED)
-    known = inspect.signature(function).parameters
-    model = function(**{size: value for size, value in sizes.items() if size in known})
+    signature = inspect.signature(function)
+    given = {size: value for size, value in sizes.items() if size in signature.parameters}
+    try:
+        signature.bind(**given)
+    except TypeError as error:
+        advice = "write one that builds the model, such as def build(): return GPT(config)"
+        expected = f"a function without other arguments ({error})"
+        raise SettingError.of_value("model", name, expected, advice=advice) from error
+    model = function(**given)
     if not isinstance(model, nn.Module):
         expected = f"a function that returns a torch.nn.Module, not {type(model).__name__}"
         raise SettingError.of_value("model", name, expected)

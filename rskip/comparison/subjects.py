@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.comparison.batches import Data
+from rskip.comparison.batches import Data, examples
 from rskip.language_modeling.data import TextData
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.language_modeling.training import text_training
@@ -151,7 +151,8 @@ class AdaptedModel:
         if connection != OWN:
             batch, _ = next(self.data.held_out(torch.device("cpu")))
             known = hasattr(model, "main_input_name") or hasattr(model, "pretrained_cfg")  # adapt knows their inputs
-            adapt(model, connection, blocks=self.blocks, example=None if known else _inputs(batch))
+            example = None if known else _inputs(model, self.loss, batch)
+            adapt(model, connection, blocks=self.blocks, example=example)
         return model
 
     def begin(self, start: Start) -> TrainingRun[Any]:
@@ -217,7 +218,7 @@ class _Scored(nn.Module):
         return loss
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference_mode: what a model keeps, such as a cache, is used in training too
 def held_out_loss(scored: nn.Module, data: Data, device: torch.device) -> float:
     """The mean loss over the held-out examples.
 
@@ -242,12 +243,30 @@ def _groups(model: nn.Module, settings: AdaptedSettings) -> list[dict[str, Any]]
     return [{"params": decays, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
 
 
-def _inputs(batch: Any) -> Any:
-    """What a model takes of a batch, for a run of `adapt`."""
-    if isinstance(batch, Mapping):
-        return {name: each[:2] if isinstance(each, Tensor) else each for name, each in batch.items()}
-    first = batch[0] if isinstance(batch, tuple) else batch
-    return first[:2] if isinstance(first, Tensor) else first
+class _Called(Exception):
+    """Stops a loss at the model's first call, with its arguments."""
+
+
+def _inputs(model: nn.Module, loss: Loss, batch: Any) -> Any:
+    """What a loss gives the model, of the batch's first two examples; None if it doesn't call the model itself."""
+    count = examples(batch)
+
+    def stop(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        raise _Called(args, kwargs)
+
+    def first(each: Any) -> Any:
+        return each[:2] if isinstance(each, Tensor) and each.dim() and len(each) == count else each
+
+    with model.register_forward_pre_hook(stop, with_kwargs=True):
+        try:
+            loss(model, batch)
+        except _Called as call:
+            args, kwargs = call.args
+            if not kwargs:
+                return tuple(map(first, args))
+            named = dict(zip(inspect.signature(model.forward).parameters, args, strict=False)) | kwargs
+            return {name: first(each) for name, each in named.items()}
+    return None
 
 
 def next_token_loss(model: nn.Module, batch: Any) -> Tensor:

@@ -131,6 +131,37 @@ def test_a_run_that_diverges_ends_early_and_the_others_go_on(own: Path, capsys: 
     assert read_record(Path("out/runs/own_lr1e+12_10/0.json")).diverged
 
 
+def test_adapt_runs_the_model_as_its_loss_does(own: Path) -> None:
+    found = module(own)
+    pairs = found.batches()
+
+    class Targets(found.Model):
+        def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            return nn.functional.cross_entropy(super().forward(tokens).flatten(0, 1), targets.flatten())
+
+    class Two(found.Model):
+        cache = torch.ones(0, 1)
+
+        def forward(self, tokens: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+            if tokens.size(1) > len(self.cache):  # as in an evaluation, which has longer batches
+                self.cache = torch.ones(tokens.size(1), 1)
+            return super().forward(tokens) * self.cache[: tokens.size(1)] * factor
+
+    class Named(Two):
+        def forward(self, **given: torch.Tensor) -> torch.Tensor:
+            return super().forward(**given).square().mean()
+
+    def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return model(batch[0], torch.ones(1)).square().mean()
+
+    longer = [(torch.cat(pairs[0], 1), pairs[0][1])]
+    named = [{"factor": torch.tensor(0.5), "tokens": tokens} for tokens, _ in pairs]
+    own_loss = {"loss": loss, "valid": longer}
+    for kind, data, options in ((Targets, pairs, {}), (Two, pairs, own_loss), (Named, named, {})):
+        settings = {"updates": 2, "seeds": 2, "rates": [1e-2], "output": kind.__name__, "device": "cpu", **options}
+        assert len(rskip.compare(partial(kind, 11), data, ["mhc"], **settings).rows[1].losses) == 2
+
+
 @pytest.mark.parametrize(
     "change, told",
     [
@@ -146,6 +177,7 @@ def test_a_run_that_diverges_ends_early_and_the_others_go_on(own: Path, capsys: 
         ({"--layers": ["3"]}, "gpt2 or llama only"),
         ({"MODEL": "nonsense"}, "gpt2, llama, hf:FOLDER"),
         ({"MODEL": "{own}:number"}, "returns a torch.nn.Module, not int"),
+        ({"MODEL": "{own}:Model"}, r"missing a required argument: 'vocab_size'\); write one that builds the model"),
         ({"MODEL": "gpt2", "--data": ["short.txt"]}, "smaller context"),
         ({"MODEL": "timm:vit_tiny_patch16_224", "--data": ["long.txt"]}, "a text: expected images"),
     ],
