@@ -167,7 +167,7 @@ def train(
             run = build(start)
             if checkpoint is not None:
                 run.restore(checkpoint)
-            run.begin_files(tracker)
+            run.begin_files(tracker, stack)
         run.to_the_end()
         return run
 
@@ -250,9 +250,10 @@ class TrainingRun(Generic[Point]):
         if not self.ranks.first:  # whose sums are those of all ranks
             self._sums.zero_()
 
-    def begin_files(self, tracker: Tracker | None) -> None:
+    def begin_files(self, tracker: Tracker | None, stack: ExitStack) -> None:
         """Writes run.json and the curve so far, in the first rank only.
 
+        :param stack: closes the tracker.
         :raises ValueError: the tracker is not installed.
         """
         if not self.ranks.first:
@@ -266,7 +267,10 @@ class TrainingRun(Generic[Point]):
         self.files.write_curve(self.points)
         if tracker is not None:
             last: Any = self.points[-1] if self.points else None
-            self._track = tracking(tracker, self.files.path, config=content, after=last.iteration if last else 0)
+            after = last.iteration if last else 0
+            name = f"{self.settings.connection}, lr {self.settings.lr:g}, seed {self.start.seed}"
+            tracked = tracking(tracker, self.files.path, name=name, config=content, after=after)
+            self._track = stack.enter_context(tracked)
 
     def to_the_end(self) -> None:
         """Does all iterations, with a progress bar, or a line each minute without a terminal. Writes the last iterate.

@@ -141,9 +141,13 @@ def check_same(path: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> 
         )
 
 
-def tracking(tracker: Tracker, folder: Path, *, config: Mapping[str, Any], after: int) -> Callable[[Any], None]:
-    """Returns what gives a point of the curve to a tracker: train/loss, test/error, lr and so on, by iteration.
+@contextmanager
+def tracking(
+    tracker: Tracker, folder: Path, *, name: str, config: Mapping[str, Any], after: int
+) -> Iterator[Callable[[Any], None]]:
+    """Gives what passes a point of the curve to a tracker: train/loss, test/error, lr and so on, by iteration.
 
+    :param name: of the run in Weights & Biases.
     :param after: iteration of the last point of a resumed training. Later events of earlier sessions are hidden.
     :raises ValueError: the tracker is not installed.
     """
@@ -151,13 +155,15 @@ def tracking(tracker: Tracker, folder: Path, *, config: Mapping[str, Any], after
         with extra("tensorboard", what="the tracker tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
         writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
+        end = writer.close
     else:
         try:
             import wandb
         except ImportError as error:
             raise ValueError(f"the tracker wandb can't be used ({error}): pip install wandb") from error
         mode: Any = os.environ.get("WANDB_MODE", "offline")
-        wandb_run = wandb.init(project="rskip", name=folder.name, dir=str(folder), config=dict(config), mode=mode)
+        wandb_run = wandb.init(project="rskip", name=name, dir=str(folder), config=dict(config), mode=mode)
+        end = wandb_run.finish  # otherwise the next training of this process would go on with this run
 
     def track(point: Any) -> None:
         values = {name: value for name, value in asdict(point).items() if value is not None and name != "iteration"}
@@ -169,4 +175,7 @@ def tracking(tracker: Tracker, folder: Path, *, config: Mapping[str, Any], after
             writer.add_scalar(tag, value, point.iteration)
         writer.flush()
 
-    return track
+    try:
+        yield track
+    finally:
+        end()

@@ -92,13 +92,16 @@ def test_a_training_learns_and_its_curve_has_the_losses_of_its_model(
     assert len(losses) == len(data.splits["valid"]) and float(losses.sum()) / len(losses) == points[-1].valid_loss
     assert found.corpus == "cats"
     logged: list[Any] = []
-    wandb = SimpleNamespace(log=lambda values, *, step: logged.append((step, values)))
+    wandb = SimpleNamespace(
+        log=lambda values, *, step: logged.append((step, values)), finish=lambda: logged.append("finished")
+    )
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **options: logged.append(options) or wandb))
     settings = {"iterations": 150, "lr": 1e-2, "final_lr": 1e-3, "evaluate_every": 150, "shape": "llama"}
     train_here(tmp_path, tracker="wandb", **settings)
     (last,) = read_curve(tmp_path / "curve.jsonl")
     assert last.valid_loss < 0.6 * points[-1].valid_loss
-    options, (step, values) = logged
+    options, (step, values), finished = logged
+    assert finished == "finished" and options["name"] == "2rskip+ln, lr 0.01, seed 5"
     assert (options["mode"], options["config"]["settings"]["lr"]) == ("offline", 1e-2)
     assert (step, values["valid/loss"], values["lr"]) == (150, last.valid_loss, last.lr)
 
