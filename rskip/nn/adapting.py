@@ -7,7 +7,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -123,7 +123,8 @@ def adapt(
         return model
     wanted = _wanted(model, blocks)
     former, random_state = set(model.modules()), torch.get_rng_state()
-    with torch.inference_mode(False), undisturbed(model), transformers_model.eager_on_meta(model):
+    conditions = transformers_model.Unmasked() if _on_meta(model) else nullcontext()
+    with torch.inference_mode(False), undisturbed(model), conditions:
         run, outputs, found, ways, plan = _found(model, example, wanted)
         if dry_run:
             print("\n".join(changes(plan)))

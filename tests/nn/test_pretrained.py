@@ -227,7 +227,6 @@ def test_encoder_decoders_are_loaded(kind: str, tmp_path: Path):
     model = noisy(adapt(transformers.AutoModelForSeq2SeqLM.from_config(config).eval(), "2rskip+ln"))
     model.save_pretrained(tmp_path)
     loaded = from_pretrained(transformers.AutoModelForSeq2SeqLM, tmp_path)
-    assert loaded.config._attn_implementation == model.config._attn_implementation != "eager"
     expected = model(TOKENS, decoder_input_ids=TOKENS).logits
     assert torch.equal(loaded(TOKENS, decoder_input_ids=TOKENS).logits, expected)
 

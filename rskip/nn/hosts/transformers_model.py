@@ -6,13 +6,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import cache, wraps
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from rskip.connections import HOST_NEEDS, StackConnection, build_stack_connection
 from rskip.connections.connection import Resettable
@@ -23,7 +24,6 @@ from rskip.nn.residuals import Residual, no_weight_decay
 from rskip.settings.errors import SettingError
 
 SPEC, BLOCKS = "rskip_connection", "rskip_blocks"  # in a model's config: the connection, and the blocks' names
-_ATTENTION = "_attn_implementation_internal"  # of a config, without its inner ones
 # Modules that set their own initial values. transformers skips those that have no tensors outside their members.
 _INITIALISED = (Resettable, Normalisation, LinearMap)
 
@@ -171,20 +171,13 @@ def _named_blocks(model: Any, names: Sequence[str]) -> list[nn.Module]:
     return found or [own[name] for name in own if name and any(each.endswith(f".{name}") for each in names)]
 
 
-@contextmanager
-def eager_on_meta(model: nn.Module) -> Iterator[None]:
-    """Uses eager attention for runs of a model on the meta device: others read the values of its masks."""
-    configs = []
-    if any(each.is_meta for each in model.parameters()):
-        configs = [each for module in model.modules() for each in vars(module).values() if hasattr(each, _ATTENTION)]
-    former = [(each, getattr(each, _ATTENTION)) for each in configs]
-    for config in configs:
-        setattr(config, _ATTENTION, "eager")
-    try:
-        yield
-    finally:
-        for config, name in former:
-            setattr(config, _ATTENTION, name)
+class Unmasked(TorchFunctionMode):
+    """Answers each condition on the meta device, whose tensors have no values, with yes: masks hide nothing."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in (torch.Tensor.__bool__, torch.Tensor.item) and args[0].is_meta and args[0].dtype == torch.bool:
+            return True
+        return function(*args, **(kwargs or {}))
 
 
 def finish(model: nn.Module, spec: str, undo: ExitStack) -> None:
