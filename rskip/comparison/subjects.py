@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from rskip.comparison.batches import Data, examples
 from rskip.language_modeling.data import TextData
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
-from rskip.language_modeling.training import text_training
-from rskip.nn import adapt, no_weight_decay
+from rskip.language_modeling.training import adamw, text_training
+from rskip.nn import adapt
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 from rskip.tasks.training import OutputsNotFinite, Start, TrainingRun
@@ -179,9 +179,7 @@ class AdaptedModel:
         return TrainingRun(
             start=start,
             model=scored,
-            optimiser=torch.optim.AdamW(
-                _groups(scored.model, settings), lr=settings.lr, betas=(settings.beta1, settings.beta2), fused=True
-            ),
+            optimiser=adamw(scored.model, settings),
             iterations=settings.iterations,
             batch=batch,
             losses=lambda mean, count: (mean * count,),
@@ -233,14 +231,6 @@ def held_out_loss(scored: nn.Module, data: Data, device: torch.device) -> float:
     if not math.isfinite(found):
         raise OutputsNotFinite
     return found
-
-
-def _groups(model: nn.Module, settings: AdaptedSettings) -> list[dict[str, Any]]:
-    """The optimiser's groups: matrices decay; vectors, scalars and what `no_weight_decay` names don't."""
-    without, named = no_weight_decay(model), list(model.named_parameters())
-    decays = [each for name, each in named if each.dim() >= 2 and name not in without]
-    others = [each for name, each in named if each.dim() < 2 or name in without]
-    return [{"params": decays, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
 
 
 class _Called(Exception):

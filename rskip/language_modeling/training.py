@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -137,9 +137,7 @@ def text_training(start: Start, data: TextData) -> TrainingRun[CurvePoint]:
     return TrainingRun(
         start=start,
         model=model,
-        optimiser=torch.optim.AdamW(
-            parameter_groups(model, settings), lr=settings.lr, betas=(settings.beta1, settings.beta2), fused=True
-        ),
+        optimiser=adamw(model, settings),
         iterations=settings.iterations,
         batch=batch,
         losses=losses,
@@ -157,11 +155,25 @@ def text_training(start: Start, data: TextData) -> TrainingRun[CurvePoint]:
     )
 
 
-def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
-    """The optimiser's groups: matrices decay; vectors, scalars and what `no_weight_decay` names don't."""
+class Adam(Protocol):
+    """Settings of `adamw`."""
+
+    @property
+    def lr(self) -> float: ...
+    @property
+    def beta1(self) -> float: ...
+    @property
+    def beta2(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+
+
+def adamw(model: nn.Module, settings: Adam) -> torch.optim.AdamW:
+    """The optimiser. Matrices decay; vectors, scalars and what `no_weight_decay` names don't."""
     without, named = no_weight_decay(model), list(model.named_parameters())
     decaying = {name for name, parameter in named if parameter.dim() >= 2 and name not in without}
-    return [
+    groups: list[dict[str, Any]] = [
         {"params": [each for name, each in named if name in decaying], "weight_decay": settings.weight_decay},
         {"params": [each for name, each in named if name not in decaying], "weight_decay": 0.0},
     ]
+    return torch.optim.AdamW(groups, lr=settings.lr, betas=(settings.beta1, settings.beta2), fused=True)

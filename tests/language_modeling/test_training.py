@@ -23,8 +23,8 @@ from rskip.language_modeling.evaluation import token_losses
 from rskip.language_modeling.model_file import load_language_model, model_config
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.language_modeling.training import (
+    adamw,
     iteration_seed,
-    parameter_groups,
     read_curve,
     train,
     training_batches,
@@ -62,7 +62,7 @@ def test_the_learning_rate_rises_and_falls_as_nanogpts() -> None:
 def test_only_matrices_decay_and_the_initial_weights_are_gpt2s() -> None:
     settings = TrainingSettings()
     model = untrained_language_model(model_config(settings, 68))
-    decayed, free = parameter_groups(model, settings)
+    decayed, free = adamw(model, settings).param_groups
     assert {each.dim() for each in decayed["params"]} == {2} and {each.dim() for each in free["params"]} == {1}
     assert (decayed["weight_decay"], free["weight_decay"]) == (0.1, 0.0)
     # of nanoGPT's model with 68 tokens: 4 layers, embeddings of tokens and positions, and 9 norms without biases
@@ -74,7 +74,7 @@ def test_only_matrices_decay_and_the_initial_weights_are_gpt2s() -> None:
         else:
             assert torch.equal(parameter, torch.ones(128)), name
     mixing = untrained_language_model(model_config(TrainingSettings(connection="hyper"), 68))
-    _, free = parameter_groups(mixing, settings)
+    _, free = adamw(mixing, settings).param_groups
     assert sum(each.shape == (4, 4) for each in free["params"]) == 8  # stream_weights, which start as the identity
 
 
