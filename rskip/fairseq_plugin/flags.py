@@ -147,7 +147,7 @@ def take_compile_layers(args: Namespace) -> bool:
     return bool(_taken(args, "compile_layers"))
 
 
-def _taken(args: Namespace, name: str) -> Any:
+def _taken(args: Any, name: str) -> Any:
     """Removes a setting and returns it; None if there is none. fairseq-hydra-train gives an omegaconf.DictConfig."""
     if not OmegaConf.is_config(args):
         return vars(args).pop(name, None)
