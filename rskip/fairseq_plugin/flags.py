@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel
-from omegaconf import OmegaConf, open_dict
 
 from fairseq_compat.one_line_errors import UsageError
 from rskip.captioning.config import CaptioningConfig
@@ -149,6 +148,8 @@ def take_compile_layers(args: Namespace) -> bool:
 
 def _taken(args: Any, name: str) -> Any:
     """Removes a setting and returns it; None if there is none. fairseq-hydra-train gives an omegaconf.DictConfig."""
+    from omegaconf import OmegaConf, open_dict
+
     if not OmegaConf.is_config(args):
         return vars(args).pop(name, None)
     with open_dict(args):

@@ -18,6 +18,7 @@ from tests.vision.conftest import noise
 VisionTransformer = pytest.importorskip("timm.models.vision_transformer", reason="needs timm").VisionTransformer
 SMALL = {"features": 16, "heads": 2, "patch": 8}
 TINY = {"model": "vit", "depth": 2, **SMALL, "optimiser": "adamw", "schedule": "one_cycle", "lr": 1e-3}
+TINY |= {"warmup_lr": 5e-5}
 
 
 def test_prenorm_is_timms_model_bit_for_bit():
