@@ -203,7 +203,8 @@ class FeatureWriter:
                     "another folder"
                 )
             self._file = closing.enter_context((self.path / ARRAY).open("ab"))
-            self._file.truncate(self._index.bytes)
+            if self._file.tell() > self._index.bytes:  # a killed process left more; others may be reading a whole file
+                self._file.truncate(self._index.bytes)
             self._saved = time.monotonic()
             self._closing = closing.pop_all()
         return self

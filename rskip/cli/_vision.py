@@ -111,7 +111,7 @@ def training_settings(
         settings = replace(settings, precision=args.precision)
         said.add("precision")
     begun = TrainingFolder(args.output).begun_with() or {}
-    kept = {name: begun[name] for name in ("precision", "compile") if name not in said and begun}
+    kept = {name: begun[name] for name in ("precision", "compile") if name not in said and name in begun}
     settings = replace(settings, **kept)
     if slow is not None and settings.precision == "bfloat16" and "precision" not in {*said, *kept}:
         settings = replace(settings, precision="float32")
@@ -133,6 +133,8 @@ def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Map
         return {}
     path = expanded_path(args.data, "--data")
     dataset = given.get("dataset", changes.get("dataset"))
+    if dataset is None and args.recipe is not None and "data" in load_recipe(args.recipe).written.get("train", {}):
+        dataset = OWN
     own = dataset == OWN
     if own:
         refuse_flags({"--download": args.download}, "is only for a dataset, not for your own images")

@@ -137,8 +137,7 @@ def _lines(
 ) -> list[Line]:
     """The lines of a variant, for one of the metrics that some record of the table has, if there are any."""
     records = tuple(runs.get(recipe.address, ()))
-    for record in records:
-        recipe.check_record(record)
+    recipe.check_records(records)
     figures = [figure for figure in recipe.paper if title in figure.tables]
     columns = recipe.task.shown
     main = next((column for column in columns if column.metric in scored), columns[0])
@@ -217,6 +216,8 @@ def _changes(line: Line) -> list[str]:
     changes = [f"{key}: {now.get(key, default)} against {before.get(key, default)}" for key in keys]
     if all(precisions) and precisions[0] != precisions[1]:
         changes.append(f"precision: {' against '.join(' and '.join(sorted(each)) for each in precisions)}")
+    if computed and line.records[0].data_checksums != line.baseline.records[0].data_checksums:
+        changes.append("the content of the data")
     return changes
 
 

@@ -30,6 +30,7 @@ from rskip.records import Record
 from rskip.records.tables import Table, summarise
 from rskip.tasks import Column, Task
 
+_LOSSES = "valid_loss", "test_loss"  # a curve has one of them
 RISEN = 1.0  # a training whose loss ends so much above its lowest counts as diverged
 _CELLS = (
     "Cells: {}, mean ± sample standard deviation (seeds). Best row first; best value of each row in bold. Cells with "
@@ -115,14 +116,13 @@ def grid_lines(recipes: Iterable[Recipe], runs: Mapping[str, Sequence[Record]]) 
     lines: dict[str, list[Cell]] = {}
     for recipe in recipes:
         ran, ranked = tuple(runs.get(recipe.address, ())), ranked_by(recipe.task)
-        for record in ran:
-            recipe.check_record(record)
+        recipe.check_records(ran)
         cell = Cell(
             recipe=recipe,
             metric=ranked.metric,
             measure=ranked.heading,
             paper=(),
-            records=tuple(each for each in ran if ranked.metric in each.metrics and not _rose(each, ranked.metric)),
+            records=tuple(each for each in ran if ranked.metric in each.metrics and not _rose(each)),
             missing=() if ran else SEEDS[:1],
             ran=ran,
         )
@@ -135,9 +135,9 @@ def ranked_by(task: Task[Any]) -> Column:
     return task.ranked_by or task.columns[0]
 
 
-def _rose(record: Record, metric: str) -> bool:
-    """Whether the curve of what it is ranked by ends high above its lowest point."""
-    curve = [epoch[metric] for epoch in record.curve if epoch.get(metric) is not None]
+def _rose(record: Record) -> bool:
+    """Whether the curve of the loss on held-out data ends high above its lowest point."""
+    curve = [point[loss] for point in record.curve for loss in _LOSSES if point.get(loss) is not None]
     return bool(curve) and curve[-1] > min(curve) + RISEN
 
 

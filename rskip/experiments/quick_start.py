@@ -112,6 +112,7 @@ def train_model(request: Request) -> Record:
         ((_, run),) = plan_runs([recipe], seeds=[request.seed], mirror=None, gpus=gpus)
         if request.start is not None and not (request.output / START).exists():
             write_start(request.start, request.output / START, arch=run.settings.train["arch"])
+        (request.output / _RUNS).mkdir(exist_ok=True)  # the training has begun: a second process keeps the recipe
     done = recipe.record_path(run.seed).exists()
     if not done:
         print("\n".join(map(shlex.join, recipe.task.work().commands(run))), flush=True)

@@ -21,7 +21,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from rskip.records import RESULTS, Record, record_path
+from rskip.records import RESULTS, Record, check_data, record_path
 from rskip.records.record import run_address, without_hash
 from rskip.settings.check import convert, field_names
 from rskip.settings.errors import SettingError, did_you_mean, errors_about
@@ -176,6 +176,15 @@ class Recipe:
                 f"{record.path} was made with other settings ({difference}): for another run, give the change with "
                 f"--set, or remove {record.path} and {self.own.runs}/{self.run}/{record.seed}"
             )
+
+    def check_records(self, records: Sequence[Record]) -> None:
+        """Checks that the variant's run records have its settings, and the same data.
+
+        :raises ValueError: one has others.
+        """
+        for record in records:
+            self.check_record(record)
+        check_data(records)
 
 
 def load_recipe(name: str | os.PathLike[str], *, variant: str | None = None, overrides: Sequence[str] = ()) -> Recipe:

@@ -106,9 +106,9 @@ def read_results(
     if not files and not any(folder.is_dir() for folder in folders):
         advice = "run a recipe here first, or give its file"
         raise FileNotFoundError(f"no run records in {root.resolve() / RESULTS}: {advice}")
-    records = [record for folder in dict.fromkeys(folders) for record in read_records(folder)]
-    records.sort(key=lambda record: (record.run, record.seed))
-    return Results(recipes, records)
+    # one folder may lie in another
+    found = {record.path.resolve(): record for folder in folders for record in read_records(folder)}
+    return Results(recipes, sorted(found.values(), key=lambda record: (record.run, record.seed)))
 
 
 def overview(records: Iterable[Record]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
 from rskip.files.lock import one_at_a_time
-from rskip.files.packed import open_unpacked
+from rskip.files.packed import is_damage, open_unpacked
 from rskip.files.whole import whole_folder
 from rskip.machine.progress import Progress
 from rskip.settings.errors import nearest
@@ -61,7 +61,9 @@ def _extract(archive: Path, members: Collection[str], folder: Path) -> list[str]
                         bar.update(len(block))
                     output.flush()
                     os.fsync(output.fileno())
-    except (tarfile.TarError, zipfile.BadZipFile, NotImplementedError) as error:
+    except Exception as error:
+        if not isinstance(error, (tarfile.TarError, zipfile.BadZipFile, NotImplementedError)) and not is_damage(error):
+            raise
         raise ValueError(
             f"{archive} is damaged, truncated or not an archive ({error}): expected tar, tar.gz, tar.bz2, tar.xz or "
             "zip; remove it and download it again"

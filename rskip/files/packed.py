@@ -45,7 +45,7 @@ def open_unpacked(path: Path, *, name: str = "", place: Callable[[], str] = str)
             with opener(file) as unpacked:
                 yield cast(IO[bytes], unpacked)
         except Exception as error:
-            if not _is_damage(error):
+            if not is_damage(error):
                 raise
             raise ValueError(
                 f"{name} is damaged or truncated{place()} ({error}): get the complete file again"
@@ -65,7 +65,7 @@ def _unpacker(beginning: bytes, name: str) -> Callable[[IO[bytes]], Any] | None:
     return next((opener for magic, opener in _OPENERS.items() if beginning.startswith(magic)), None)
 
 
-def _is_damage(error: Exception) -> bool:
+def is_damage(error: Exception) -> bool:
     """Whether an error raised while reading a compressed file means that the file is damaged."""
     if isinstance(error, OSError):
         return error.errno is None  # from gzip and bz2

@@ -18,6 +18,7 @@ from rskip.language_modeling.evaluation import token_losses
 from rskip.language_modeling.model_file import TASK, model_config
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.machine.ranks import Ranks
+from rskip.nn import no_weight_decay
 from rskip.settings.kinds import Count
 from rskip.tasks import training
 from rskip.tasks.training import Start, TrainingRun, iteration_seed
@@ -157,9 +158,10 @@ def text_training(start: Start, data: TextData) -> TrainingRun[CurvePoint]:
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
-    """The optimiser's groups: parameters of two or more dimensions decay, vectors and scalars don't."""
-    parameters = list(model.parameters())
+    """The optimiser's groups: matrices decay; vectors, scalars and what `no_weight_decay` names don't."""
+    without, named = no_weight_decay(model), list(model.named_parameters())
+    decaying = {name for name, parameter in named if parameter.dim() >= 2 and name not in without}
     return [
-        {"params": [each for each in parameters if each.dim() >= 2], "weight_decay": settings.weight_decay},
-        {"params": [each for each in parameters if each.dim() < 2], "weight_decay": 0.0},
+        {"params": [each for name, each in named if name in decaying], "weight_decay": settings.weight_decay},
+        {"params": [each for name, each in named if name not in decaying], "weight_decay": 0.0},
     ]

@@ -3,6 +3,7 @@
 from rskip.records.record import (
     RESULTS,
     Record,
+    check_data,
     check_run,
     read_record,
     read_records,
@@ -10,4 +11,6 @@ from rskip.records.record import (
     record_path,
 )
 
-__all__ = ["RESULTS", "Record", "check_run", "read_record", "read_records", "read_run_records", "record_path"]
+__all__ = [
+    "RESULTS", "Record", "check_data", "check_run", "read_record", "read_records", "read_run_records", "record_path"
+]  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from itertools import combinations
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -105,6 +105,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(f"{precision or 'not recorded'} ({stage})" for stage, precision in recorded.items())
 
     @property
+    def data_checksums(self) -> object:
+        """The checksums of prepared data: one of all files, or for images one per split; None for official files."""
+        return self.data.get("files_sha256", self.data.get("sha256"))
+
+    @property
     def address(self) -> str:
         """`recipe/variant`, without a hash of overrides."""
         return run_address(self.recipe, self.variant)
@@ -167,8 +172,10 @@ def read_run_records(run: str, results: Path = RESULTS) -> list[Record]:
 def check_run(records: Iterable[Record]) -> None:
     """Checks that the scores of a run's seeds can be averaged. A metric that only some of them have is no difference.
 
-    :raises ValueError: two records were made with different settings, or have a metric with different signatures.
+    :raises ValueError: two records were made with different settings or data, or have a metric with different
+        signatures.
     """
+    records = list(records)
     for one, other in combinations(records, 2):
         keys = [key for key in {**one.config, **other.config} if one.config.get(key) != other.config.get(key)]
         if keys or one.run != other.run:
@@ -177,3 +184,15 @@ def check_run(records: Iterable[Record]) -> None:
         shared = one.metrics.keys() & other.metrics.keys()
         if any(one.signatures.get(metric) != other.signatures.get(metric) for metric in shared):
             raise ValueError(f"{one.path} and {other.path} were scored differently: score one again, or remove it")
+    check_data(records)
+
+
+def check_data(records: Sequence[Record]) -> None:
+    """Checks that all were trained on the same data.
+
+    :raises ValueError: two were not.
+    """
+    for one, other in pairwise(records):
+        if one.data_checksums != other.data_checksums:
+            advice = "remove the outdated one, or give each data folder its own recipe"
+            raise ValueError(f"{one.path} and {other.path} were trained on different data: {advice}")

@@ -126,8 +126,8 @@ def sample_outputs(run: Run[VisionSettings], count: int) -> str:
     """The classes with the highest error and their most frequent confusions; empty without an evaluation."""
     if not evaluation_file(run).exists():
         return ""
-    classes = once(evaluation_file(run))["per_class"]
-    worst = sorted(classes, key=lambda each: each["error"] or 0.0, reverse=True)[:count]
+    tested = [each for each in once(evaluation_file(run))["per_class"] if each["error"] is not None]
+    worst = sorted(tested, key=lambda each: each["error"], reverse=True)[:count]
     return "\n".join(["", *map(_class_line, worst)])
 
 

@@ -191,6 +191,8 @@ class TrainingSettings:
             blocks_per_stage_of(self.depth, self.block)
         if self.nesterov and not self.momentum:
             raise SettingError("nesterov", "needs a momentum above 0, not 0", advice="set momentum, or leave it out")
+        if self.schedule == "one_cycle" and self.warmup_lr > self.lr:
+            raise SettingError.of_value("warmup_lr", self.warmup_lr, f"at most lr, {self.lr:g}, from which it rises")
         if list(self.milestones) != sorted(set(self.milestones)) or min(self.milestones, default=1) < 1:
             raise SettingError.of_value("milestones", list(self.milestones), "rising numbers, such as [32000, 48000]")
         spec = parse_connection(self.connection)
@@ -275,7 +277,8 @@ def chosen_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:
         lr = 0.001 if adamw else 0.1
         if isinstance(batch, int) and batch > 0:
             lr *= batch / 128
-        rule |= {"schedule": "one_cycle", "lr": lr, "warmup_lr": lr / 20}
+        peak = given if isinstance(given := said.get("lr"), (int, float)) else lr
+        rule |= {"schedule": "one_cycle", "lr": lr, "warmup_lr": peak / 20}
         if adamw:
             rule |= {"optimiser": "adamw", "weight_decay": 0.05, "decay": "weights"}
         else:

@@ -102,6 +102,13 @@ def test_an_error_loses_nothing_and_a_whole_store_stays_readable(tmp_path):
     assert_same(FeatureStore(tmp_path)["d"], grid(9))
 
 
+def test_a_store_is_read_while_a_writer_adds_nothing(tmp_path):
+    write(tmp_path, ["a.jpg"])
+    store = FeatureStore(tmp_path)
+    assert write(tmp_path, ["a.jpg"]) == []
+    assert_same(store["a.jpg"], grid(ord("a")))
+
+
 def test_what_can_not_be_written_is_refused_and_nothing_of_it_stays(tmp_path):
     write(tmp_path / "store", "ab")
     large, endless = grid(1), grid(1)

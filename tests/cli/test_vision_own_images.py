@@ -132,13 +132,14 @@ def test_a_resnet_of_torchvision_on_larger_images(
         (10, {}, {"batch_size": 32, "epochs": 300, "lr": 0.025}),
         (10**6, {"model": "resnet18"}, {"batch_size": 32, "epochs": 30, "lr": 0.025}),
         (50_000, {"batch_size": 64, "iterations": 9}, {"lr": 0.05}),
+        (50_000, {"lr": 0.0005}, {"batch_size": 128, "epochs": 30, "warmup_lr": 0.000025}),
     ],
 )
 def test_the_schedule_is_chosen_by_the_number_of_images(
     images: int, said: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    rest = {"schedule": "one_cycle", "warmup_lr": expected["lr"] / 20, "nesterov": True, "weight_decay": 5e-4}
-    assert chosen_schedule(images, said) == {**expected, **rest}
+    rest = {"schedule": "one_cycle", "nesterov": True, "weight_decay": 5e-4}
+    assert chosen_schedule(images, said) == {"warmup_lr": expected.get("lr", 0.0) / 20, **rest, **expected}
     assert chosen_schedule(images, {"schedule": "step", "epochs": 1}).keys() == {"batch_size"}
 
 
@@ -155,6 +156,14 @@ def test_mistakes_are_one_line(tmp_path: Path, refused: Refused) -> None:
         (photos / name).mkdir(parents=True)
         for number in range(2):
             Image.new("RGB", (32, 32), (number, 0, 0)).save(photos / name / f"{number}.png")
+    recipe = tmp_path / "mine.yaml"
+    own = f"connection: 1xskip, data: {tmp_path / 'empty'}, epochs: 1"
+    recipe.write_text(f"kind: vision\ntrain: {{{own}, schedule: one_cycle, lr: 0.005}}\n")
+    refused("warmup_lr is 0.01: expected at most lr, 0.005", "vision", "train", str(recipe), *output)
+    recipe.write_text(f"kind: vision\ntrain: {{{own}}}\n")
+    refused("empty holds no class folders", "vision", "train", str(recipe), *output)
+    other = ("--data", str(photos / "none"))
+    refused("none: no such folder", "vision", "train", str(recipe), *other, *output)
     inside = ("--output", str(photos / "run"), "--epochs", "1")
     refused("is in the folder of the data", "vision", "train", "--data", str(photos), *inside)
     refused("--download is only for a dataset", "vision", "train", "--data", str(photos), "--download", *output)

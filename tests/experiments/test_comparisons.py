@@ -187,6 +187,9 @@ def test_a_precision_that_the_variants_do_not_share_is_said(project: Path, recor
     records[1] = record("thrice", 1, 39.0, training={**TRAINING, "precision": "bfloat16"})
     notes = Results(all_recipes(), records).table("mine").notes
     assert "mine/thrice and its baseline differ in precision: bfloat16 against float32." in notes
+    records[1] = record("thrice", 1, 39.0, data={"files_sha256": "0" * 64})
+    notes = Results(all_recipes(), records).table("mine").notes
+    assert "mine/thrice and its baseline differ in the content of the data." in notes
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rskip.cli.main import main
+from rskip.experiments.grids import _rose
 from rskip.experiments.recipe import load_recipe
 from rskip.records import Record
 
@@ -107,6 +108,12 @@ def test_cells_are_compared_with_the_first_lines_where_both_have_seeds(
     expected = ["mine/small_plain_lr2", "1 2 3", "4.3", "-0.3", "0.0198"]
     assert [rows["mine/small_twice_lr2"][cell] for cell in cells] == expected
     assert [rows["mine/small_gates_lr2"][cell] for cell in cells] == ["", "1", "4.8", "", ""]
+
+
+@pytest.mark.parametrize("loss", ["valid_loss", "test_loss"])
+def test_a_loss_that_ends_high_counts_as_diverged_in_every_task(make_record: MakeRecord, loss: str) -> None:
+    ends = {end: _rose(make_record(curve=[{"epoch": 1, loss: 2.0}, {"epoch": 2, loss: end}])) for end in (2.9, 3.1)}
+    assert ends == {2.9: False, 3.1: True}
 
 
 def test_an_unknown_grid_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,6 +63,8 @@ def test_seeds_that_can_not_be_averaged_are_an_error(make_record: MakeRecord) ->
     for change, message in (
         ({"config": other}, r"numbers/1.json and results/numbers/2.json have different settings \(kind, train\)"),
         ({"signatures": {"sacrebleu": "other"}}, "scored differently"),
+        ({"data": {"files_sha256": "0" * 64}}, "different data"),
+        ({"data": {"sha256": {"train": "0" * 64}}}, "different data"),
     ):
         with pytest.raises(ValueError, match=message):
             results_table([make_record(), make_record(seed=2, **change)])
@@ -91,6 +93,14 @@ def test_each_task_has_its_own_columns_and_each_dataset_its_heading(make_record:
         "\n## numbers-en-de\n\n| run | parameters | seeds | sacreBLEU | compound BLEU | exactly right, % | tr"
     ) in text
     assert "| 27.00 (one seed) | 28.60 (one seed) | 7.50 (one seed) |" in text and "BLEU: `split`." in text
+
+
+def test_a_folder_of_records_within_another_is_counted_once(make_record: MakeRecord, tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    text = "kind: translation\ncorpus: numbers-en-de\nresults: results/own\ntrain: {connection: sas}\n"
+    (tmp_path / "recipes" / "mine.yaml").write_text(text)
+    make_record(recipe="mine").write(tmp_path / "results" / "own" / "mine" / "1.json")
+    assert [each.seed for each in read_results(tmp_path).records] == [1]
 
 
 def test_own_data_of_one_name_is_told_apart_by_its_content(make_record: MakeRecord) -> None:

@@ -123,9 +123,10 @@ def test_what_is_not_an_ordinary_file_is_not_extracted(tmp_path: Path) -> None:
 DAMAGED = r"is damaged,? (or )?truncated"
 
 
+@pytest.mark.parametrize("size", [300_000, 3 * BLOCK])  # read at once, and in several blocks
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_cut_archive(make: Any, tmp_path: Path, suffix: str) -> None:
-    archive = make(f"corpus{suffix}", {GERMAN: os.urandom(300_000), ENGLISH: TEXTS[ENGLISH]})
+def test_cut_archive(make: Any, tmp_path: Path, suffix: str, size: int) -> None:
+    archive = make(f"corpus{suffix}", {GERMAN: os.urandom(size), ENGLISH: TEXTS[ENGLISH]})
     os.truncate(archive, archive.stat().st_size // 2)
     with pytest.raises(ValueError, match=rf"corpus\{suffix} {DAMAGED}"):
         extract(archive, [GERMAN], tmp_path / "out")

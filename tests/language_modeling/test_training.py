@@ -73,6 +73,9 @@ def test_only_matrices_decay_and_the_initial_weights_are_gpt2s() -> None:
             assert parameter.std().item() == pytest.approx(0.02 / math.sqrt(8) if last else 0.02, rel=0.1), name
         else:
             assert torch.equal(parameter, torch.ones(128)), name
+    mixing = untrained_language_model(model_config(TrainingSettings(connection="hyper"), 68))
+    _, free = parameter_groups(mixing, settings)
+    assert sum(each.shape == (4, 4) for each in free["params"]) == 8  # stream_weights, which start as the identity
 
 
 def test_a_training_learns_and_its_curve_has_the_losses_of_its_model(

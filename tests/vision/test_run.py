@@ -17,6 +17,7 @@ from rskip.files.checksum import sha256_file
 from rskip.records import read_record
 from rskip.tasks.process import DIVERGED, CommandFailed, TrainingDiverged
 from rskip.vision import Classifier
+from rskip.vision import run as vision_run
 from rskip.vision.data import ImageSet, evaluation_batches
 from rskip.vision.model_file import load_model
 from rskip.zoo.loading import load_entry
@@ -122,6 +123,14 @@ def test_a_run_leaves_a_record_of_everything(project: Path, capsys: pytest.Captu
     assert "\nepoch 1/2   iteration 3   lr " in printed and "\nepoch 2/2   iteration 6   lr " in printed
     assert printed.count("  class") == 2
     assert "runs/mine/7/training/model.safetensors" in printed.partition("see also")[2]
+
+
+def test_a_class_without_test_images_is_not_among_the_worst(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = {"taken_for": None, "taken": 0, "count": 3}
+    classes = [{"name": "cat", "error": None, **figures}, {"name": "dog", "error": 5.0, **figures}]
+    (tmp_path / "evaluation.json").write_text(json.dumps({"per_class": classes}))
+    monkeypatch.setattr(vision_run, "evaluation_file", lambda run: tmp_path / "evaluation.json")
+    assert vision_run.sample_outputs(None, 2).split() == ["dog", "error", "5.00", "%"]  # type: ignore[arg-type]
 
 
 def test_the_command_of_a_training_says_what_differs_from_the_papers(project: Path) -> None:
