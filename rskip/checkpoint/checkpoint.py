@@ -10,6 +10,7 @@ import msgspec
 
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Language
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,8 +63,8 @@ class _Config(msgspec.Struct, kw_only=True):
 
     task: str | None
     arch: str | None = None
-    source_lang: str | None = None
-    target_lang: str | None = None
+    source_lang: Language | None = None
+    target_lang: Language | None = None
     model: dict[str, Any]
 
 

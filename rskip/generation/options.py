@@ -26,8 +26,8 @@ class SearchOptions(Checked):
 
     A hypothesis with log-probability s has the score s / penalty(n). With α = `length_penalty`, the penalty is n^α in
     fairseq and ((5+n)/6)^α in GNMT (Wu et al. 2016, Eq. 14). With sampling, the `beam` rows of a sentence are
-    independent samples, which depend on `seed` and on the sentence's number in its batch. Without the compiled search
-    they depend on the whole batch.
+    independent samples, which depend on `seed` and on the sentence's number in its batch; batches of one call have
+    seeds of their own. Without the compiled search they depend on the whole batch.
 
     :raises SettingError: a value is not possible.
     """

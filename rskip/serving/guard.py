@@ -58,6 +58,7 @@ class Guard:
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                await body.discard()
                 if not body.complete:
                     headers["Connection"] = "close"  # nobody reads the rest of the body
                 for name, value in _HEADERS.items():
@@ -79,7 +80,7 @@ class Guard:
             self.held -= body.size
 
     def _check(self, headers: Headers, scope: Scope) -> None:
-        if len(scope.get("state", {}).get(OPEN, ())) >= self.settings.max_connections:
+        if len(scope.get("state", {}).get(OPEN, ())) > self.settings.max_connections:  # with the request's own
             raise RequestError(503, "the server has too many open connections: try again in 1 s", retry_after=1)
         length, host, origin = (headers.get(name, "") for name in ("content-length", "host", "origin"))
         if length and "transfer-encoding" in headers:
@@ -132,6 +133,7 @@ class _Body:
         self._receive, self._guard = receive, guard
         self._end = time.monotonic() + guard.settings.read_timeout
         self.complete = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+        self._asks = "expect" in headers  # its client sends no body before an answer
         self.size = 0
 
     async def receive(self) -> Message:
@@ -152,6 +154,18 @@ class _Body:
         if self._guard.held > settings.max_bodies:
             raise RequestError(503, "the server holds too many large requests: try again in 1 s", retry_after=1)
         return message
+
+
+    async def discard(self) -> None:
+        """Receives the rest, within the time and up to twice the limit: a client that still sends misses an answer."""
+        most = 2 * self._guard.settings.max_body
+        while not self.complete and most > 0 and not self._asks:
+            try:
+                message = await asyncio.wait_for(self._receive(), max(self._end - time.monotonic(), 0))
+            except asyncio.TimeoutError:
+                return
+            most -= len(message.get("body", b""))
+            self.complete = not message.get("more_body", False)
 
 
 def _too_large(settings: ServerSettings) -> RequestError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import sys
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -11,6 +12,7 @@ import msgspec
 
 from rskip.extras import extra
 from rskip.serving.errors import RequestError, wrong_request
+from rskip.serving.service import aside
 from rskip.settings.check import convert
 from rskip.settings.errors import UNKNOWN, SettingError
 
@@ -57,8 +59,9 @@ async def read_fields(request: Request) -> dict[str, Any]:
     try:  # the body has a limit already
         if content_type(request) == _MULTIPART:
             return fields | dict(await request.form(max_files=0, max_fields=_MOST_FIELDS, max_part_size=sys.maxsize))
-        body = (await _body(request)).decode("utf-8")
-        return fields | dict(parse_qsl(body, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS))
+        text = (await _body(request)).decode("utf-8")
+        parse = partial(parse_qsl, text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+        return fields | dict(await aside(len(text), parse))
     except (HTTPException, ValueError) as error:  # also invalid UTF-8
         raise RequestError(400, f"the form can't be read: {getattr(error, 'detail', error)}") from None
 

@@ -11,12 +11,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from rskip.extras import extra
+from rskip.generation import SearchOptions
 from rskip.serving.errors import GONE, RequestError, wrong_request
 from rskip.serving.metrics import Metrics
 from rskip.serving.models import Models
 from rskip.serving.queue import Batcher, Job, Lane
 from rskip.serving.settings import ServerSettings
 from rskip.settings.errors import SettingError
+from rskip.translation import Translator
+from rskip.translation.segments import Source
 from rskip.translation.translation import SentenceError
 
 with extra("serve", what="a server"):
@@ -26,7 +29,7 @@ with extra("serve", what="a server"):
 T = TypeVar("T")
 _SHORT = 1_000  # characters; tokenising them takes 1.4 ms, and handing work to another thread 0.3 ms
 _LONGEST_WORD = 2_000  # byte-pair encoding takes quadratic time: 25 s for 100,000 letters
-_LONG_WORD = re.compile(rf"[^\s。！？]{{{_LONGEST_WORD + 1}}}")
+_WORD = re.compile(r"[^\s。！？]+")
 
 
 class Service:
@@ -97,15 +100,13 @@ class Service:
         for option, value in (("nbest", nbest), ("beam", beam)):
             if value > most:
                 raise RequestError(400, f"{option} is {value}: expected at most {most}, the server's maximum")
-        if any(map(_LONG_WORD.search, sentences)):
-            raise RequestError(400, f"a word is too long: expected a space after at most {_LONGEST_WORD:,} characters")
         options = translator.options
         asked = {**given, "nbest": nbest, "beam": beam}
         changes = {name: value for name, value in asked.items() if value not in (None, getattr(options, name))}
         try:
             if changes:  # checking all options takes as long as tokenising a sentence
                 options = options.changed(changes)
-            sources = await aside(sum(map(len, sentences)), lambda: translator.read(sentences, options))
+            sources = await aside(sum(map(len, sentences)), lambda: _read(translator, sentences, options))
         except (SettingError, SentenceError) as error:
             raise wrong_request(error) from None
         lane = Lane(name, translator, options, self.settings.batch_tokens)
@@ -134,6 +135,12 @@ class Service:
         if gone.done() and not gone.cancelled():
             raise RequestError(GONE, "the client has gone")
         raise RequestError(504, f"no result within {self.settings.timeout:g} s: send less, or try again later")
+
+
+def _read(translator: Translator, sentences: Sequence[str], options: SearchOptions) -> list[Source]:
+    if any(len(word[0]) > _LONGEST_WORD for each in sentences for word in _WORD.finditer(each)):
+        raise RequestError(400, f"a word is too long: expected a space after at most {_LONGEST_WORD:,} characters")
+    return translator.read(sentences, options)
 
 
 async def aside(size: int, work: Callable[[], T]) -> T:

@@ -38,7 +38,7 @@ class ServerSettings(Checked):
     max_body: Annotated[Count, Meta(description="maximum bytes of a request's body")] = 10_000_000
     max_bodies: Annotated[Count, Meta(description="maximum bytes of all requests' bodies at a time")] = 200_000_000
     max_connections: Annotated[
-        Count, Meta(description="maximum number of open connections; at this number, requests fail with status 503")
+        Count, Meta(description="maximum number of open connections; requests of further ones fail with status 503")
     ] = 1000
     timeout: Annotated[
         Seconds, Meta(description="seconds until an unanswered request fails with status 504 and its search ends")

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import installed_version
 from rskip.settings.check import Checked, convert
+from rskip.settings.kinds import Language
 from rskip.settings.text import read_json
 from rskip.text.added import AddedToken, AddedTokens
 from rskip.text.subwords import ForeignKind, MarianPieces, SubwordKind, Subwords, WholePieces, load_subwords
@@ -39,8 +40,8 @@ class TextConfig(Checked):
     :raises SettingError: a value is not possible.
     """
 
-    source_language: str
-    target_language: str
+    source_language: Language
+    target_language: Language
     normalise_punctuation: bool | Literal["scripts"] = True
     tokeniser: TokeniserKind | Literal["raw"] = "moses"
     lowercase: bool = False

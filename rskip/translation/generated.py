@@ -61,7 +61,9 @@ def read_hypotheses(path: str | os.PathLike[str]) -> list[str]:
         return lines
     if any(match["number"] is None for match in scored):
         return [match["text"] for match in scored]
-    return _in_order(_best((int(each["number"]) - 1, each["score"], each["text"]) for each in scored), path)
+    # of a line of several sentences the first translation may have a lower score than the second
+    first = {int(each["number"]) - 1: each["text"] for each in reversed(scored)}
+    return _in_order(first, path)
 
 
 def read_generated(path: str | os.PathLike[str]) -> Generated:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from rskip.files.checksum import file_difference
 from rskip.settings.check import Checked, convert
-from rskip.settings.kinds import Index, Layers, Positions, Size
+from rskip.settings.errors import shown
+from rskip.settings.kinds import Index, Language, Layers, Positions, Size
 from rskip.settings.text import read_json
 
 ONNX_FILE = "onnx.json"
@@ -32,8 +33,8 @@ class OnnxSettings(Checked):
 
     opset: Size
     precision: Literal["float32", "int8"]
-    source_language: str
-    target_language: str
+    source_language: Language
+    target_language: Language
     text: Literal["pipeline", "tokens"]
     encoder_connection: str
     decoder_connection: str
@@ -63,6 +64,8 @@ def read_settings(file: Path) -> OnnxSettings:
         raise ValueError(f"{file} has the format {written!r}, but this rskip reads {FORMAT}: export the model again")
     settings = convert(values, OnnxSettings, source=str(file))
     for name, sha256 in settings.files.items():
+        if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+            raise ValueError(f"{file}: files: {shown(name)} is not in the folder: export the model again")
         if difference := file_difference(file.parent / name, sha256=sha256):
             raise ValueError(f"{file.parent / name} {difference} by {ONNX_FILE}: export the model again")
     return settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rskip.text.sentences import LINE_ENDS
@@ -88,7 +89,7 @@ def line_form(*, as_json: bool, scores: bool, nbest: int) -> LineForm:
     if as_json:
         return _json_line
     if nbest > 1:
-        return _nbest_lines
+        return partial(_nbest_lines, nbest)
     return _scored_line if scores else _text_line
 
 
@@ -102,9 +103,14 @@ def _scored_line(translation: Translation, number: int) -> str:
     return f"{translation.score:.4f}\t{_on_one_line(translation.text)}\n"
 
 
-def _nbest_lines(translation: Translation, number: int) -> str:
-    """One line per hypothesis, best first: the number of the source line, score and text, separated by tabs."""
-    return "".join(f"{number}\t{each.score:.4f}\t{_on_one_line(each.text)}\n" for each in translation.hypotheses)
+def _nbest_lines(nbest: int, translation: Translation, number: int) -> str:
+    """One line per hypothesis, best first: the number of the source line, score and text, separated by tabs.
+
+    A line without words has one hypothesis, which is repeated.
+    """
+    hypotheses = translation.hypotheses
+    hypotheses += hypotheses[-1:] * (nbest - len(hypotheses))
+    return "".join(f"{number}\t{each.score:.4f}\t{_on_one_line(each.text)}\n" for each in hypotheses)
 
 
 def _json_line(translation: Translation, number: int) -> str:

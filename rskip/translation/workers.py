@@ -5,14 +5,13 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from itertools import repeat
 
 from rskip.cpu.threads import set_threads, threads
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.generation.hypothesis import FlatBatch, flat, rebuilt
 from rskip.machine.memory import keep_freed_memory
 from rskip.machine.workers import WorkerProcesses
-from rskip.translation.search import Segment, TranslationModel, search_batch
+from rskip.translation.search import Segment, TranslationModel, of_batch, search_batch
 
 _model: TranslationModel | Exception  # the worker's copy, or the reason why it has none
 
@@ -41,8 +40,9 @@ class Workers:
         self, batches: Sequence[Sequence[Segment]], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
         """Searches the batches in parallel and yields the results in order. It is thread-safe."""
+        each = [of_batch(options, number) for number in range(len(batches))]
         try:
-            for batch in self._processes.pool.map(_search, batches, repeat(options)):
+            for batch in self._processes.pool.map(_search, batches, each):
                 yield rebuilt(batch)
         except BrokenProcessPool as error:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import struct
@@ -91,6 +92,14 @@ def test_a_client_that_sends_nothing_more_gets_its_answers(address, count):
         client.shutdown(socket.SHUT_WR)
         found = b"".join(iter(lambda: client.recv(4096), b""))
     assert found.count(b"HTTP/1.1 200 ") == found.count(b'"translations":[{"text":"Ein Hund rennt."') == count
+
+
+def test_a_client_that_sends_its_whole_body_first_gets_the_answer(address):
+    host = urlsplit(address(max_body=6_000_000))
+    client = http.client.HTTPConnection(host.hostname, host.port, timeout=20)
+    client.request("POST", "/v1/translate", b"x" * 11_000_000, {"Content-Type": "application/json"})
+    assert client.getresponse().status == 413
+    client.close()
 
 
 def test_clients_that_go_away_end_their_searches_and_the_others_are_answered(address):
@@ -211,13 +220,14 @@ def test_a_wrong_route_or_method_is_named(serving):
 
 
 def test_a_request_beyond_the_limit_of_connections_is_refused_in_the_servers_form(address):
-    host = urlsplit(address(max_connections=2))
+    host = urlsplit(address(max_connections=1))
 
     def asked(path):
         with socket.create_connection((host.hostname, host.port), timeout=20) as client:
             client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             return b"".join(iter(lambda: client.recv(4096), b""))
 
+    assert asked("/health").startswith(b"HTTP/1.1 200 ")
     with socket.create_connection((host.hostname, host.port), timeout=20):
         answer = asked("/health")
     assert answer.startswith(b"HTTP/1.1 503 ") and b"\r\nretry-after: 1\r\n" in answer.lower()

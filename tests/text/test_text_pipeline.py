@@ -84,6 +84,7 @@ def test_added_tokens_stay_whole_and_are_saved(tmp_path: Path) -> None:
     [
         ({"tokenizer": "moses"}, r"\.json: unknown key tokenizer; did you mean tokeniser"),
         ({"source_language": None}, r"pipeline\.json: source_language is missing"),
+        ({"source_language": "x/../../y"}, "source_language is 'x/../../y': expected a language"),
         ({"tokeniser": "mosse"}, "tokeniser is 'mosse': expected moses or none"),
         ({"subwords": "wordpiece"}, "subwords is 'wordpiece': expected bpe, "),
     ],

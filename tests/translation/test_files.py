@@ -25,8 +25,8 @@ BLANK = Translation(" ", (TranslatedHypothesis("", 0.0, ()),))
     [
         (False, 1, "Ein Hünd.\n", "\n"),
         (True, 1, "-0.1235\tEin Hünd.\n", "0.0000\t\n"),
-        (False, 2, "7\t-0.1235\tEin Hünd.\n7\t-1.0000\tzwei Zeilen \n", "7\t0.0000\t\n"),
-        (True, 2, "7\t-0.1235\tEin Hünd.\n7\t-1.0000\tzwei Zeilen \n", "7\t0.0000\t\n"),
+        (False, 2, "7\t-0.1235\tEin Hünd.\n7\t-1.0000\tzwei Zeilen \n", "7\t0.0000\t\n" * 2),
+        (True, 2, "7\t-0.1235\tEin Hünd.\n7\t-1.0000\tzwei Zeilen \n", "7\t0.0000\t\n" * 2),
     ],
 )
 def test_text_forms(scores, nbest, line, blank):

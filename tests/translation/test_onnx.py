@@ -211,6 +211,7 @@ def with_another_dictionary(folder: Path) -> None:
         (lambda folder: without(folder, "step.onnx"), "step.onnx is missing"),
         (lambda folder: changed(folder, "encoder.onnx"), "encoder.onnx has the sha256"),
         (lambda folder: rewritten(folder, format=2), "onnx.json has the format 2, but this rskip reads 1"),
+        (lambda folder: rewritten(folder, files={"../a": ""}), "onnx.json: files: '../a' is not in the folder"),
         (lambda folder: rewritten(folder, heads=0), "onnx.json: heads is 0: expected a whole number, 1 or more"),
         (of_a_later_opset, "step.onnx can't be opened by onnxruntime"),
         (with_another_dictionary, "the dictionaries belong to another model: the target one has 9 tokens"),

@@ -52,6 +52,11 @@ if __name__ == "__main__":
     with Workers(translator.model, 2) as workers:
         shared = translator.translate(sentences, beam=5, nbest=2, prefixes=["Ein", None, None], searcher=workers)
     assert [each.text for each in shared] == [each.text for each in found]
+    drawn = {"sampling": True, "beam": 1, "max_tokens": 1}  # a batch for each
+    with Workers(translator.model, 2) as workers:
+        shared = translator.translate(["A man sleeps."] * 8, searcher=workers, **drawn)
+    assert shared == translator.translate(["A man sleeps."] * 8, **drawn)
+    assert len({each.text for each in shared}) > 4
     copied = shutil.copytree(sys.argv[1], "copied")
     moved = Translator.from_pretrained(copied, device="cpu")
     shutil.copy(Path(sys.argv[1], "../1xskip_ln/model.safetensors"), copied)
