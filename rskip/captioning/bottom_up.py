@@ -57,6 +57,8 @@ def store_bottom_up(
                 result.failed[place] = f"{place}: {problem}"
             else:
                 result.done += 1
+        if not writer.images:
+            raise ValueError(next(iter(result.failed.values())))
         writer.finish()
     result.seconds = time.perf_counter() - started
     return result

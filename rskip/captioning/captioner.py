@@ -66,12 +66,12 @@ class Caption:
 class UnreadableImage(ValueError):
     """Raised for an image that can't be read.
 
-    number: its number among the given images, from 1. reason: the reason.
+    number: its number among the given images, from 1.
     """
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(f"image {number}: {reason}")
-        self.number, self.reason = number, reason
+        self.number = number
 
 
 class Captioner:
@@ -83,7 +83,6 @@ class Captioner:
     :param model: the model, in evaluation mode and on its device.
     :param dictionary: the words.
     :param backbone: returns the backbone, called for the first image; features don't need it.
-    :param options: default options of the search.
 
     path, sha256: the file of the weights and its checksum, if there was one.
     """
@@ -94,9 +93,8 @@ class Captioner:
         dictionary: Dictionary,
         *,
         backbone: Callable[[], Backbone],
-        options: SearchOptions = CAPTION_OPTIONS,
     ) -> None:
-        self.model, self.dictionary, self.options = model, dictionary, options
+        self.model, self.dictionary = model, dictionary
         self._load_backbone = backbone
         self._backbone: Backbone | None = None
         self.path: Path | None = None
@@ -179,7 +177,7 @@ class Captioner:
     def caption(
         self,
         images: Sequence[Any],
-        options: SearchOptions | None = None,
+        options: SearchOptions = CAPTION_OPTIONS,
         *,
         batch_size: int = 16,
         **settings: Any,
@@ -187,13 +185,13 @@ class Captioner:
         """Returns the captions of images, in the same order.
 
         :param images: paths, open binary files, PIL images, or `Features` of the kind that the model was trained on.
-        :param options: options of the search; default: `self.options`.
+        :param options: options of the search.
         :param batch_size: images per batch.
         :param settings: fields of `SearchOptions` to change, such as `beam=8, nbest=3`.
         :raises UnreadableImage: an image can't be read.
         :raises ValueError: settings are wrong, features have another length or kind, or the backbone is missing.
         """
-        options = (self.options if options is None else options).changed(settings, further=["batch_size"])
+        options = options.changed(settings, further=["batch_size"])
         if isinstance(images, (str, os.PathLike)):
             raise ValueError("expected a list of images, got one image: use caption([image]), or captioner(image)")
         ImageBatchSettings(batch_size=batch_size)  # checks it
@@ -201,20 +199,17 @@ class Captioner:
         for start in range(0, len(images), batch_size):
             read = self.read(images[start : start + batch_size])
             for number, each in enumerate(read, start=start + 1):
-                if isinstance(each, UnreadableImage):
-                    raise UnreadableImage(number, each.reason)
-            found += self.search([each for each in read if isinstance(each, Features)], options)
+                if isinstance(each, Exception):
+                    raise UnreadableImage(number, str(each))
+            part = options.of_part(start // batch_size)
+            found += self.search([each for each in read if isinstance(each, Features)], part)
         return found
 
-    def read(self, images: Sequence[Any]) -> list[Features | UnreadableImage]:
+    def read(self, images: Sequence[Any]) -> list[Features | Exception]:
         """The features of each image, or its error."""
         unread = [each for each in images if not isinstance(each, Features)]
         found = iter(self.backbone.features(unread) if unread else ())
-        made = [each if isinstance(each, Features) else next(found) for each in images]
-        return [
-            UnreadableImage(number, str(each)) if isinstance(each, Exception) else each
-            for number, each in enumerate(made, start=1)
-        ]
+        return [each if isinstance(each, Features) else next(found) for each in images]
 
     def search(self, features: Sequence[Features], options: SearchOptions) -> list[Caption]:
         """Captions one batch.

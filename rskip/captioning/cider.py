@@ -31,12 +31,9 @@ class CiderD:
     length of a caption in pairs of words.
 
     :param references: maps the name of an image to the tokens of each of its references.
-    :raises ValueError: there are no images, or an image has no reference.
     """
 
     def __init__(self, references: Mapping[str, Sequence[Sequence[str]]]) -> None:
-        if not references or not all(references.values()):
-            raise ValueError("an image has no reference, or there are no images: expected one reference or more each")
         self._numbers = {name: number for number, name in enumerate(references)}
         self._words: dict[str, int] = {}
         captions = [caption for captions in references.values() for caption in captions]

@@ -108,7 +108,8 @@ def prepare_commands(run: Run[CaptioningSettings]) -> list[list[str]]:
         corpus = find_caption_corpus(settings.corpus)
         files = find_corpus_images(corpus, images=None, mirror=run.mirror)
         folder = str(files.folder) if files else "IMAGES"
-        store = ["--output", feature_store(settings), *flags_to_arguments(features.given)]
+        flags = {"backbone-weights" if name == "weights" else name: value for name, value in features.given.items()}
+        store = ["--output", feature_store(settings), *flags_to_arguments(flags)]
         commands.append(["rskip", "caption", "extract", folder, "--backbone", str(features.backbone), *store])
     return commands
 

@@ -6,12 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import rskip
-from rskip.captioning.captioner import Caption, Captioner, UnreadableImage
+from rskip.captioning.captioner import Caption, Captioner
 from rskip.captioning.features import Features
 from rskip.captioning.outputs import written_lines
 from rskip.files.names import line_name, shown_name
@@ -45,7 +45,7 @@ class CaptionResult:
         return json.dumps(content, ensure_ascii=False) + "\n"
 
     def text(self) -> str:
-        """One line per caption: path (`line_name`), tab, text. With several captions, score and tab come first."""
+        """One line per caption: path (`line_name`), tab, text. With several captions, the score comes second."""
         hypotheses = () if self.caption is None else self.caption.hypotheses
         scores = [f"{each.score:.4f}\t" if len(hypotheses) > 1 else "" for each in hypotheses]
         name = line_name(self.path)
@@ -73,10 +73,12 @@ def write_captions(
 ) -> dict[str, str]:
     """Writes one line of JSON per image, and returns the errors of images that can't be read, by path.
 
-    Resuming a complete output captions the batches of its failed images again. It does not compare settings.
+    Resuming a complete output captions the batches of its failed images again. It needs the same images, and does not
+    compare settings.
 
     :param precision: the precision in which the captioner was loaded.
     :param report: called with the number of finished images.
+    :raises ValueError: `output` has captions of other images.
     :raises StoppedError: an error or interrupt came after the first batch; the output can be resumed.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -90,6 +92,8 @@ def write_captions(
         "batch_size": batch_size,
     }
     before = written_lines(output)[0] if resume else {}
+    if lost := before.keys() - set(map(shown_name, images)):
+        raise ValueError(f"{output} has captions of images that are not given, such as {min(lost)}: give all of them")
     with ResumableFile(part_path(output), journal, resume=resume) as file:
         for window in file.missing(image_windows(images, batch_size)):
             lines = [before.get(shown_name(each), "") for each in window.lines]
@@ -117,13 +121,11 @@ def image_windows(images: Sequence[Path], batch_size: int) -> Iterator[Window]:
 
 def caption_window(captioner: Captioner, window: Window, options: SearchOptions) -> list[CaptionResult]:
     """Captions one batch of images. Sampling has a seed per batch, so that a resumed run draws the same captions."""
-    if options.sampling:
-        options = replace(options, seed=options.seed + window.number)
-    read = captioner.read(window.lines)
+    read, options = captioner.read(window.lines), options.of_part(window.number)
     found = iter(captioner.search([each for each in read if isinstance(each, Features)], options))
     return [
-        CaptionResult(Path(path), None, each.reason)
-        if isinstance(each, UnreadableImage)
+        CaptionResult(Path(path), None, str(each))
+        if isinstance(each, Exception)
         else CaptionResult(Path(path), next(found))
         for path, each in zip(window.lines, read, strict=True)
     ]

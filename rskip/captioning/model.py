@@ -145,8 +145,6 @@ def search_captions(
     :param features, padding, grids: the result of `batch_features`.
     :param special: special tokens; by default those of `rskip.text.Dictionary`.
     """
-    if not len(padding):
-        return []
     device = model.device
     padding = padding.to(device)
     with torch.no_grad():

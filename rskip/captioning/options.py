@@ -13,6 +13,13 @@ from rskip.settings.check import Checked
 
 # the unknown word is never said
 CAPTION_OPTIONS = SearchOptions(beam=4, max_length_a=0.0, max_length_b=30, unknown_penalty=math.inf)
+# of torchvision; other backbones are classifiers of timm
+DETECTORS = (
+    "fasterrcnn_resnet50_fpn",
+    "fasterrcnn_resnet50_fpn_v2",
+    "fasterrcnn_mobilenet_v3_large_fpn",
+    "fasterrcnn_mobilenet_v3_large_320_fpn",
+)
 _Side = Annotated[int, Meta(ge=32, le=2048)]
 
 

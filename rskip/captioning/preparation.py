@@ -126,7 +126,8 @@ def find_corpus_images(corpus: CaptionCorpus, *, images: str | Path | None, mirr
         if not folders:
             return None
         folder = folders[0]
-    return ImageFiles(folder, {path.relative_to(folder).as_posix(): path for path in files_below(folder)})
+    files = [path for path in files_below(folder) if not path.name.startswith(".")]
+    return ImageFiles(folder, {path.relative_to(folder).as_posix(): path for path in files})
 
 
 class CaptionRecord(CorpusRecord):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from rskip.captioning.options import FeatureSettings
+from rskip.captioning.options import DETECTORS, FeatureSettings
 from rskip.captioning.preparation import CaptionOptions
 from rskip.corpora import find_caption_corpus
 from rskip.generation import SearchOptions
@@ -54,6 +54,11 @@ class FeaturesOf(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingError("", "needs a backbone or a store", expected="one of them")
         if self.given and not self.extracted:
             raise SettingError(next(iter(self.given)), "is for a backbone that extracts", advice="leave it out")
+        if self.backbone == "bottom-up":
+            raise SettingError("backbone", "bottom-up features are published, not extracted", advice="give their store")
+        unused = "size" if self.backbone in DETECTORS else "regions"
+        if unused in self.given:
+            raise SettingError(unused, f"is not for {self.backbone}", advice="leave it out")
         self.extraction  # noqa: B018  (checks the values)
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 
 import torch
@@ -52,12 +54,7 @@ def average_checkpoints(paths: Sequence[str | os.PathLike[str]]) -> Checkpoint:
         if tensor.is_floating_point():
             tensor /= len(paths)
     total.update({name: total[stored] for name, stored in tied.items()})
-    return Checkpoint(
-        model=total,
-        config=checkpoint.config,
-        averaged_from=tuple(Path(path).name for path in paths),
-        fairseq_state=checkpoint.fairseq_state,
-    )
+    return replace(checkpoint, model=total, averaged_from=tuple(Path(path).name for path in paths))
 
 
 def average_to_file(
@@ -143,7 +140,7 @@ def best_checkpoints(
             return best_scored(scored, number)
     found = _numbered(folder, by=by, up_to=up_to)
     validations = {path: read_validation(path) for path in found}
-    scores = {path: each.score for path, each in validations.items() if each.score is not None}
+    scores = {path: each.score for path, each in validations.items() if each.score is not None and isfinite(each.score)}
     if found and not scores:
         raise ValueError(
             f"none of the {len(found)} checkpoints in {folder} records a validation score: average the last ones"

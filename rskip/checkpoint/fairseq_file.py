@@ -22,6 +22,7 @@ from rskip.files.whole import atomic_file
 from rskip.machine.torch_errors import system_error
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, errors_about
+from rskip.transformer.architectures import architecture_of
 
 
 class _Meter:
@@ -195,16 +196,24 @@ def _state_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """fairseq's dictionary for a .pt file, without the model's tensors.
 
     It has the form of versions without groups of settings. fairseq fills the rest in with its defaults.
+
+    :raises SettingError: fairseq has no such model.
     """
+    task = config["task"]
+    # fairseq doesn't know the architectures of imported models
+    arch = (architecture_of(config) if task == "translation" else None) or config["arch"]
+    if arch is None or task in ("vision", "captioning"):
+        problem = f"fairseq has no architecture for this {task} model"
+        raise SettingError("", problem, advice="write a .safetensors file")
     args = Namespace(
-        arch=config["arch"],
-        task=config["task"],
+        arch=arch,
+        task=task,
         source_lang=config["source_lang"],
         target_lang=config["target_lang"],
         **config["model"],
     )
     return {
-        _CONFIG: dict(config),
+        _CONFIG: {**config, "arch": arch},
         "args": args,
         "cfg": None,
         "criterion": None,

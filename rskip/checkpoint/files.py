@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -43,12 +44,7 @@ def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint, *, dt
     path = Path(path)
     _, write = _format(path)
     if dtype is not None:
-        checkpoint = Checkpoint(
-            model=cast_floats(checkpoint.model, dtype),
-            config=checkpoint.config,
-            averaged_from=checkpoint.averaged_from,
-            fairseq_state=checkpoint.fairseq_state,
-        )
+        checkpoint = replace(checkpoint, model=cast_floats(checkpoint.model, dtype))
     write(path, checkpoint)
 
 

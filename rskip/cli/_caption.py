@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rskip.captioning.backbones import DETECTORS, load_backbone
+from rskip.captioning.backbones import load_backbone
 from rskip.captioning.bottom_up import store_bottom_up
 from rskip.captioning.captioner import Captioner
 from rskip.captioning.drawing import drawn
 from rskip.captioning.extraction import Extraction, extract_features
 from rskip.captioning.files import caption_images, write_captions
-from rskip.captioning.options import FeatureSettings, ImageBatchSettings
+from rskip.captioning.options import DETECTORS, FeatureSettings, ImageBatchSettings
 from rskip.captioning.outputs import attention_files
 from rskip.cli._model import model_path
 from rskip.cli._options import refuse_flags, with_flags
@@ -82,7 +82,8 @@ def extract(args: argparse.Namespace) -> int:
     features, extraction = with_flags(FeatureSettings(), args), with_flags(ImageBatchSettings(), args)
     check_apart(args.output, args.images)
     if args.backbone == "bottom-up":
-        flags = {"--backbone-weights": args.backbone_weights, "--size": args.size, "--regions": args.regions}
+        names = ("backbone_weights", "size", "regions", "device", "batch_size")
+        flags = {f"--{name.replace('_', '-')}": getattr(args, name) for name in names}
         refuse_flags(flags, "is not for bottom-up, whose features are computed already")
         return _finish(args, store_bottom_up(args.images, args.output, dtype=features.dtype))
     grid = args.backbone not in DETECTORS

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from rskip.files.lock import one_at_a_time
 from rskip.files.whole import real_path, whole_folder
 from rskip.settings.errors import did_you_mean
 from rskip.text.finding import AssumedText
+
+TEXT_FILES = tuple(f"text/{name}" for name in ("pipeline.json", "codes.bpe", "sentencepiece.model"))
 
 
 @contextmanager
@@ -84,16 +87,16 @@ def output_folder(output: Path, *, replace: bool, contents: Sequence[str]) -> It
     Waits for any other command that writes `output`.
 
     :param replace: replace an existing `output`, if it holds only files that the same command writes.
-    :param contents: patterns of the names that the command writes.
+    :param contents: patterns of the files that the command writes.
     :raises FileExistsError: `output` exists and may not be replaced.
     """
-    real_path(output)
-    output = output.absolute()
+    output = real_path(output)
     with one_at_a_time(output):
         if output.exists():
             check_replaceable(output, replace=replace)
-            for path in sorted(output.iterdir()) if output.is_dir() else [output]:
-                if path == output or not any(path.match(pattern) for pattern in contents):
+            for path in sorted(output.rglob("*")) if output.is_dir() else [output]:
+                name = path.relative_to(output).as_posix()
+                if path == output or not (path.is_dir() or any(fnmatchcase(name, pattern) for pattern in contents)):
                     raise FileExistsError(f"{path} would be lost: choose another --output")
         with whole_folder(output) as building:
             yield building

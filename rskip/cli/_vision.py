@@ -96,6 +96,7 @@ def training_settings(
             rule = chosen_schedule(CIFAR_IMAGES, chosen)
             notes = [_told("chosen for a vision transformer", rule)]
         settings = convert({"precision": BEST_PRECISION, **rule, **changes, **given}, TrainingSettings)
+        settings.check_used(given)
     else:
         overrides = [f"train.{text.removeprefix('train.')}" for text in args.changes]
         overrides += [f"train.{field}={json.dumps(value)}" for field, value in given.items()]
@@ -106,7 +107,6 @@ def training_settings(
         said |= {name for name in recipe.written["train"] if name != "precision"}
         if args.probe_every is None and recipe.own.probe is not None:
             args.probe_every = recipe.own.probe.every
-    settings.check_used(given)  # not those of --set: `rskip run` gives all settings there
     if args.precision != "auto":
         settings = replace(settings, precision=args.precision)
         said.add("precision")
@@ -136,8 +136,6 @@ def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Map
     if dataset is None and args.recipe is not None and "data" in load_recipe(args.recipe).written.get("train", {}):
         dataset = OWN
     own = dataset == OWN
-    if own:
-        refuse_flags({"--download": args.download}, "is only for a dataset, not for your own images")
     if dataset is None and args.recipe is None:
         kind = kind_of_images(path)
         if kind is None and not args.download:
@@ -147,7 +145,8 @@ def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Map
                 f"{' or '.join(DATASETS)}, which --download fetches"
             )
         own = kind == "own"
-        refuse_flags({"--download": own and args.download}, "is only for a dataset, not for your own images")
+    if own:
+        refuse_flags({"--download": args.download}, "is only for a dataset, not for your own images")
     return {"data": str(path.absolute())} if own else {}
 
 
@@ -184,6 +183,8 @@ def evaluate_model(args: argparse.Namespace) -> int:
     split, images = _images(description, args, args.split)
     name = description.dataset if description.images is None else images_name(args.data)
     if args.recalibrate:
+        if not any(isinstance(each, torch.nn.modules.batchnorm._BatchNorm) for each in model.modules()):
+            raise ValueError(f"{description.name} has no batch normalisation: leave out --recalibrate")
         _, training_images = _images(description, args, "train")
         batch_size = evaluation_batch(images.images.shape[-1])
         flip = begun is None or begun.get("flip", True)

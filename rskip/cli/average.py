@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="file to write: .pt for fairseq, or .safetensors",
+        help="file to write: .pt for fairseq (translation and language models of fairseq), or .safetensors",
     )
     parser.add_argument(
         "--dtype",

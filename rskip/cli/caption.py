@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument(
         "--resume", action="store_true",
-        help="resume an interrupted run with the same images and settings, or retry its failed images; a complete FILE "
-        "stays as it is, unchecked",
+        help="resume an interrupted run with the same images and settings, or retry its failed images; captions in a "
+        "complete FILE stay as they are, whatever their settings were",
     )  # fmt: skip
     output.add_argument(
         "--format", choices=("text", "json"),
@@ -136,7 +136,7 @@ def add_extract_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backbone", required=True, metavar="NAME",
         help="tf_efficientnet_lite0; another classifier of timm, such as resnet101; a detector of torchvision, such as "
-        "fasterrcnn_resnet50_fpn; or bottom-up, if IMAGES is a file of published features (.tsv or .npz)",
+        "fasterrcnn_resnet50_fpn; or bottom-up, if IMAGES is a .tsv file or a folder of .npz files",
     )  # fmt: skip
     parser.add_argument("--output", type=Path, required=True, metavar="STORE", help="folder to create, or to add to")
     parser.add_argument(

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from rskip import checkpoint, cpu, transformer
 from rskip.checkpoint.fairseq_languages import language_tokens
 from rskip.checkpoint.hugging_face import folder_at
-from rskip.cli._model import check_replaceable, model_path, output_folder, saying_what_is_assumed
+from rskip.cli._model import TEXT_FILES, check_replaceable, model_path, output_folder, saying_what_is_assumed
 from rskip.cli._model_arguments import add_model_arguments, model_settings
 from rskip.settings.errors import SettingError, errors_about
 from rskip.text.finding import TOKENS, TokenizerSettings
-from rskip.transformer.architectures import architecture_of
 from rskip.translation import Translator
 from rskip.translation.model_files import StoredWeights, find_checkpoint, find_model_files, model_parts, open_model
 from rskip.zoo.model_card import marian_card
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
 
 COMMANDS = ("onnx", "ct2", "huggingface", "fairseq")
 # what each writes
-_ONNX = ("*.onnx", "*.onnx.data", "onnx.json", "dict.*.txt", "text")
-_CT2 = ("model.bin", "config.json", "*_vocabulary.json", "text")
+_ONNX = ("*.onnx", "*.onnx.data", "onnx.json", "dict.*.txt", *TEXT_FILES)
+_CT2 = ("model.bin", "config.json", "*_vocabulary.json", *TEXT_FILES)
 _MARIAN = (
     "config.json", "generation_config.json", "model.safetensors", "vocab.json", "target_vocab.json", "source.spm",
-    "target.spm", "tokenizer_config.json", "text", "README.md",
+    "target.spm", "tokenizer_config.json", *TEXT_FILES, "README.md",
 )  # fmt: skip
 # ctranslate2.specs.model_spec.ACCEPTED_MODEL_TYPES, without importing it for the sake of --help
 _QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
@@ -133,8 +132,9 @@ def add_fairseq_arguments(parser: argparse.ArgumentParser) -> None:
 def run_fairseq(args: argparse.Namespace) -> None:
     """Write a .pt file for fairseq-generate --user-dir rskip, or with --vanilla for fairseq without rskip.
 
-    Tensors are stored unchanged. With --vanilla they are float32 and have the names of fairseq's own `transformer`. Of
-    a Hugging Face folder, the command also writes dict.*.txt and the text pipeline (text/) next to the file.
+    Tensors of a model folder or checkpoint are stored unchanged. With --vanilla they are float32 and have the names of
+    fairseq's own `transformer`. Of a Hugging Face folder, the command also writes dict.*.txt and the text pipeline
+    (text/) next to the file.
 
         rskip export fairseq --model checkpoints/multi30k_en_de/2rskip_ln --output model.pt
         rskip export fairseq --model checkpoints/multi30k_en_de/1xskip_ln --vanilla --output vanilla.pt
@@ -157,8 +157,6 @@ def run_fairseq(args: argparse.Namespace) -> None:
                 source_language=exported.config["source_lang"],
                 target_language=exported.config["target_lang"],
             )
-    elif exported.fairseq_state is None:  # fairseq doesn't know the architectures of imported models
-        exported.config["arch"] = architecture_of(exported.config) or exported.config["arch"]
     beside = ""
     if path.is_dir():
         tokenizer, folder = stored.tokenizer(TokenizerSettings()), args.output.parent

@@ -10,7 +10,7 @@ from pathlib import Path
 from rskip import checkpoint
 from rskip.checkpoint.fairseq_languages import of_pair
 from rskip.checkpoint.hugging_face import folder_at, hub_folder, is_hub_name, read_hugging_face
-from rskip.cli._model import model_of_the_hub, output_folder, saying_what_is_assumed
+from rskip.cli._model import TEXT_FILES, model_of_the_hub, output_folder, saying_what_is_assumed
 from rskip.cli._model_arguments import add_model_arguments, model_settings
 from rskip.settings.check import to_plain
 from rskip.settings.user_dir import suggested_command
@@ -24,7 +24,7 @@ EXAMPLES = """example:
 HUGGING_FACE_EXAMPLES = """example:
   rskip import huggingface --model opus-mt-en-de --dtype float16 --output my-model
   rskip translate --model my-model"""
-_CONTENTS = ("config.json", "model.safetensors", "dict.txt", "dict.*.txt", "text")
+_CONTENTS = ("config.json", "model.safetensors", "dict.txt", "dict.*.txt", *TEXT_FILES)
 
 
 def add_fairseq_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,7 @@ import argparse
 import json
 from pathlib import Path
 
-from rskip.checkpoint.hugging_face import hub_folder, is_hub_name
-from rskip.cli._model import saying_what_is_assumed
+from rskip.cli._model import model_path, saying_what_is_assumed
 from rskip.cli._options import check_range, refuse_flags
 from rskip.files.plot import check_plot
 from rskip.translation.description import describe_model, model_lines
@@ -21,7 +20,7 @@ EXAMPLES = """examples:
   rskip inspect data-bin/multi30k-en-de
   rskip inspect data-bin/multi30k-en-de --plot lengths.svg --examples 10 --seed 2
   rskip inspect data-bin/multi30k-en-de --json > corpus.json
-  rskip inspect checkpoints/multi30k_en_de/2rskip_ln
+  rskip inspect transformer_tiny_2rskip_ln.multi30k.en-de
   rskip inspect hf:facebook/nllb-200-distilled-600M"""
 
 MODEL_FILES = (".pt", ".safetensors", ".json")
@@ -54,12 +53,12 @@ def run(args: argparse.Namespace) -> None:
     """Prints the inspection, and draws the plot if --plot is given."""
     numbers = {"examples": args.examples, "lopsided": args.lopsided, "seed": args.seed}
     given = {name: number for name, number in numbers.items() if number is not None}
+    args.data = model_path(args.data, task="translation")
     if is_model(args.data):
         flags = {"--plot": args.plot, **{f"--{name}": str(number) for name, number in given.items()}}
         refuse_flags(flags, f"is only for data, but {args.data} is a model")
-        model = hub_folder(args.data) if is_hub_name(args.data) else args.data
         with saying_what_is_assumed(quiet=True):
-            found = describe_model(model, dictionaries=args.dictionaries)
+            found = describe_model(args.data, dictionaries=args.dictionaries)
         print(json.dumps(found, indent=2, ensure_ascii=False) if args.json else "\n".join(model_lines(found)))
         return
 

@@ -10,8 +10,8 @@ scores the test set. The output folder then holds the model (for `rskip translat
 `rskip run` with other seeds and settings), the run's folder and the run record. docs/own_text.md explains how
 the settings are chosen.
 
-To resume an interrupted run, repeat the command. Exit status: 0 done; 2 for a mistake in the arguments or the
-data; 8 if the training diverged (a loss or weight is infinite or NaN).
+To resume an interrupted run, repeat the command. Exit status: 0 done; 1 if the training failed; 2 for a mistake in
+the arguments or the data; 8 if the training diverged (a loss or weight is infinite or NaN).
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_evaluate(args: argparse.Namespace) -> int | None:
-    """Evaluate a model: error, table of classes, most confused classes, images per second.
+    """Evaluate a model: error, table of classes, confusions, images per second.
 
     MODEL is the folder of a training run (the command reads its model.safetensors, or checkpoint.pt if the run is
     unfinished), one of these files, a folder of published weights, or a name from `rskip zoo list`.

@@ -113,5 +113,7 @@ def _of_transformers(folder: str, sizes: dict[str, int]) -> nn.Module:
     if "vocab_size" in sizes:
         config.vocab_size = sizes["vocab_size"]
     kind = next(iter(config.architectures or ()), None)
+    if kind and not hasattr(transformers, kind):
+        raise SettingError.of_value("model", folder, f"a model of transformers; its config.json names {kind}")
     model: nn.Module = getattr(transformers, kind)(config) if kind else transformers.AutoModel.from_config(config)
     return model

@@ -11,7 +11,7 @@ from typing import Any
 from rskip.extras import extra
 from rskip.files.checksum import file_difference
 from rskip.files.lock import one_at_a_time
-from rskip.files.whole import atomic_file
+from rskip.files.whole import atomic_file, remove_left
 from rskip.machine.progress import Progress
 
 with extra("translate", "translation", "vision", "captioning", what="a download"):
@@ -69,8 +69,7 @@ def download(
         made = target.exists() and target.stat().st_mtime_ns != before  # by another process
         if file_difference(target, size=size, sha256=sha256, md5=md5) is None if sha256 or md5 else made:
             return
-        for left in target.parent.glob(f".{target.name}.*.partial*"):  # by a killed process
-            left.unlink()
+        remove_left(target, seconds=0)  # of a killed process
         for attempt in range(attempts):
             sleep(FIRST_WAIT * 2 ** (attempt - 1) if attempt else 0)
             try:

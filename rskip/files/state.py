@@ -56,7 +56,7 @@ def read_state_lines(
                 if not (finished or line.endswith(b"\n")):
                     raise SettingError("", "is truncated", advice=advice, source=source)
                 of = kind if number > 1 or head is None else head
-                value = parse_state_line(line, of, source=source, advice=advice)
+                value = _as_written(line, of) or parse_state(line, of, source=source, advice=advice)
             except SettingError as error:
                 damage = damage or error
                 continue
@@ -65,11 +65,6 @@ def read_state_lines(
             yield value, end
     if finished and damage is not None:
         raise damage
-
-
-def parse_state_line(line: bytes, kind: type[T], *, source: str, advice: str) -> T:
-    """A JSON text of one line, its line feed included, as `kind`; see `parse_state`, which is slower."""
-    return _as_written(line, kind) or parse_state(line, kind, source=source, advice=advice)
 
 
 def state_line(value: Any) -> str:

@@ -49,7 +49,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     if path.is_dir():  # the rename would fail too, but its error would name the temporary file
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_left(path)
+    remove_left(path, seconds=_ABANDONED_SECONDS)
     temporary = path.parent / f".{path.name}.{os.urandom(4).hex()}.partial{path.suffix}"
     temporary.touch(exist_ok=False)
     try:
@@ -64,12 +64,12 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _remove_left(path: Path) -> None:
-    """Removes temporary files of `path` that no process has written to for a day."""
+def remove_left(path: Path, *, seconds: float) -> None:
+    """Removes temporary files of `path` that no process has written to for so long."""
     name = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}\.partial{re.escape(path.suffix)}")
     for left in filter(name.fullmatch, os.listdir(path.parent)):
         with suppress(OSError):  # another user's file, or one that is already gone
-            if time.time() - (path.parent / left).stat().st_mtime > _ABANDONED_SECONDS:
+            if time.time() - (path.parent / left).stat().st_mtime >= seconds:
                 (path.parent / left).unlink()
 
 

@@ -33,24 +33,24 @@ class SearchOptions(Checked):
     """
 
     beam: Annotated[int, Meta(ge=1, le=1000, description="hypotheses kept at every step; 1 is greedy search")] = 4
-    nbest: Annotated[
-        int, Meta(ge=1, description="translations per sentence; if more than 1, each line has number, score and text")
-    ] = 1
+    nbest: Annotated[int, Meta(
+        ge=1, description="outputs per input; if more than 1, each line has number (or path), score and text"
+    )] = 1
     length_penalty: Annotated[float, Meta(
-        ge=-20, le=20, description="length penalty; more favours longer translations", extra=_flag("lenpen", "A")
+        ge=-20, le=20, description="length penalty; more favours longer outputs", extra=_flag("lenpen", "A")
     )] = 1.0
     length_penalty_kind: Annotated[
         LengthPenaltyKind, Meta(description="fairseq: length^lenpen; gnmt: ((5+length)/6)^lenpen")
     ] = "fairseq"
     min_length: Annotated[
-        int, Meta(ge=0, le=100_000, description="minimum tokens of a translation", extra=_flag("min-len"))
+        int, Meta(ge=0, le=100_000, description="minimum tokens of an output", extra=_flag("min-len"))
     ] = 1
     max_length_a: Annotated[
         float, Meta(ge=0, le=100, description="maximum tokens: A times the source's + B", extra=_flag("max-len-a", "A"))
     ] = 0.0
-    max_length_b: Annotated[
-        int, Meta(ge=0, le=100_000, description="constant B of that limit", extra=_flag("max-len-b", "B"))
-    ] = 200
+    max_length_b: Annotated[int, Meta(
+        ge=0, le=100_000, description="maximum tokens, without A times the source's", extra=_flag("max-len-b", "B")
+    )] = 200
     unknown_penalty: Annotated[float, Meta(
         ge=-1e6, description="unknown-word penalty; inf forbids them",
         extra={**_flag("unkpen", "P"), "also": (math.inf,),
@@ -102,6 +102,10 @@ class SearchOptions(Checked):
         if unknown := [name for name in settings if name not in known]:
             raise SettingError.of_unknown_key("", unknown[0], [*further, *known])
         return replace(self, **settings)
+
+    def of_part(self, number: int) -> SearchOptions:
+        """The options of one of several parts of a call: sampling has a seed per part."""
+        return replace(self, seed=(self.seed + number) % 2**63) if self.sampling else self
 
     def penalty(self, length: float) -> float:
         """The divisor of the log-probability of a hypothesis with `length` tokens, including the end."""

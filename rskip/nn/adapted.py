@@ -192,11 +192,13 @@ class AdaptedBlock(AdaptedPart):
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Own, tuple[Any, ...], dict[str, Any]]:
         """The passage, and the arguments with what it gives in place of the stream."""
-        name, position = self.rskip_route.name, self.rskip_route.position
+        name, position, kind = self.rskip_route.name, self.rskip_route.position, self.rskip_passage
+        if kind is Own and "residuals" in self._modules:  # connections that only add are called for their hooks
+            kind = OperandPassage if any(each._forward_hooks for each in self.residuals.connections()) else Own
         if name in kwargs:
-            passage = self.rskip_passage(self, kwargs[name])
+            passage = kind(self, kwargs[name])
             return passage, args, {**kwargs, name: passage.given}
-        passage = self.rskip_passage(self, args[position])
+        passage = kind(self, args[position])
         return passage, (*args[:position], passage.given, *args[position + 1 :]), kwargs
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:

@@ -72,8 +72,6 @@ class Call:
 
     module: nn.Module
     outer: int | None
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
     first: int
     last: int = -1
     reads: dict[int | str, int] = field(default_factory=dict)
@@ -140,7 +138,7 @@ class _Recorder(TorchFunctionMode):
         return result
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        call = Call(module, self.open[-1] if self.open else None, args, kwargs, len(self.trace.steps))
+        call = Call(module, self.open[-1] if self.open else None, len(self.trace.steps))
         given: dict[int | str, Any] = {**dict(enumerate(args)), **kwargs}  # type: ignore[dict-item]
         for key, each in given.items():
             if isinstance(each, Tensor) and each.is_floating_point():
@@ -152,7 +150,6 @@ class _Recorder(TorchFunctionMode):
         call = self.trace.calls[self.open.pop()]
         assert call.module is module, "a module ended another one's call"
         call.last = len(self.trace.steps)
-        call.args, call.kwargs = (), {}
         if isinstance(result, (tuple, list)):
             call.gives = [self.value(each) if isinstance(each, Tensor) else None for each in result]
         elif isinstance(result, Tensor):

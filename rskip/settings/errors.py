@@ -37,9 +37,7 @@ class SettingError(ValueError):
         return cls(name, f"is {shown(value)}", expected=expected, advice=advice, source=source)
 
     @classmethod
-    def of_unknown_key(
-        cls, name: str, key: object, known: Iterable[str], *, listed: str = "", source: str = ""
-    ) -> SettingError:
+    def of_unknown_key(cls, name: str, key: object, known: Iterable[str], *, listed: str = "") -> SettingError:
         """The error for an unknown key of the mapping `name`.
 
         :param listed: the place that lists the known keys, if they are too many for one line.
@@ -50,7 +48,7 @@ class SettingError(ValueError):
         if not near and listed and len(keys) > _SHORT:
             like = ", ".join(difflib.get_close_matches(shown_key(key), known, n=3, cutoff=0))
             hint = f"the closest of {len(known)} keys: {like}; {listed} has all"
-        return cls(joined(name, shown_key(key)), UNKNOWN, advice=hint, source=source)
+        return cls(joined(name, shown_key(key)), UNKNOWN, advice=hint)
 
     def sentence(self, name: str | None = None, *, instead: str | None = None) -> str:
         """One line that says what was given, what was expected, and what to do.
@@ -111,10 +109,10 @@ def shown_key(key: object) -> str:
     return key if isinstance(key, str) and key.isprintable() and 0 < len(key) <= _SHORT else shown(key)
 
 
-def nearest(name: object, known: Iterable[str], *, count: int = 1, similarity: float = 0.5) -> list[str]:
+def nearest(name: object, known: Iterable[str], *, count: int = 1) -> list[str]:
     """The known names closest to `name`, the closest first; empty if none is similar."""
     text = name if isinstance(name, str) else shown(name)
-    return difflib.get_close_matches(text[:_SHORT], list(known), n=count, cutoff=similarity)
+    return difflib.get_close_matches(text[:_SHORT], list(known), n=count, cutoff=0.5)
 
 
 def first_names(names: Iterable[str], *, listed: str) -> str:

@@ -92,7 +92,7 @@ def score(
     file, figures = training_folder(run).curve, dict[str, float]()
     if finished(run):
         evaluation = once(evaluation_file(run), evaluate)
-        curve = read_points(file, points, finished=True)
+        curve = read_points(file, points)
         figures = {name: evaluation[of] for name, of in metrics.items()} | {"train_loss": curve[-1].train_loss}
     else:
         curve = read_points(file, points) if file.exists() else []

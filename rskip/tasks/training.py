@@ -32,7 +32,6 @@ from rskip.files.state import as_state
 from rskip.files.whole import atomic_file, check_apart
 from rskip.machine.device import choose_device, gpu_of_its_own, set_gpu_arithmetic
 from rskip.machine.memory import keep_freed_memory
-from rskip.machine.progress import Progress
 from rskip.machine.ranks import Ranks
 from rskip.machine.terminal import duration
 from rskip.tasks.training_folder import (
@@ -222,7 +221,6 @@ class TrainingRun(Generic[Point]):
     def __post_init__(self) -> None:
         self.settings, self.files, self.ranks = self.start.settings, self.start.files, self.start.ranks
         self.device = self.start.device
-        self.trained = averaging(self.model if self.trained is None else self.trained, self.device, self.ranks)
         # of this rank, since the last point
         self._sums = torch.zeros(1, dtype=torch.float64, device=self.device)  # as many as `losses` returns, later
         self._count = 0  # of all ranks, since then
@@ -278,6 +276,9 @@ class TrainingRun(Generic[Point]):
         :raises Interrupted: SIGTERM or SIGINT stopped the training, which was saved.
         :raises Diverged: the loss or a weight is not finite.
         """
+        from rskip.machine.progress import Progress  # loading a model doesn't need it
+
+        self.trained = averaging(self.trained or self.model, self.device, self.ranks)  # waits for all ranks
         shown, began = self.ranks.first, time.monotonic()
         self._point_began += began - self._session_began  # what came before, such as compiling, doesn't count
         self._session_began = began
@@ -414,7 +415,7 @@ class TrainingRun(Generic[Point]):
 
         :raises Diverged: on all ranks: the model's outputs for the evaluation are not finite.
         """
-        means = self.means()
+        means = [each / self._count for each in self.ranks.sum(self._sums).tolist()]
         rate = self._count / (time.monotonic() - self._point_began)
         finite = True
         with self.ranks.together():
@@ -429,14 +430,6 @@ class TrainingRun(Generic[Point]):
                         self._track(self.points[-1])
         if not self.ranks.min(torch.tensor(int(finite))):
             raise self._diverged(f"the {self.evaluated_on} loss")
-        self.begin_point()
-
-    def means(self) -> list[float]:
-        """The means of `losses` over the examples of all ranks since the last point."""
-        return [each / self._count for each in self.ranks.sum(self._sums).tolist()]
-
-    def begin_point(self) -> None:
-        """Begins the means anew."""
         self._sums.zero_()
         self._count = 0
         self._point_began = time.monotonic()

@@ -74,14 +74,13 @@ class TrainingFolder:
             temporary.write_text("".join(map(state_line, points)))
 
 
-def read_points(path: Path, kind: type[Point], *, finished: bool = False) -> list[Point]:
-    """The points in a curve.jsonl. Skips a damaged end, which a killed training may leave.
+def read_points(path: Path, kind: type[Point]) -> list[Point]:
+    """The points in a curve.jsonl.
 
-    :param finished: whether the training has ended. Then a damaged end is an error.
     :raises SettingError: a line is damaged.
     """
     advice = "move the folder away to start again"
-    return [point for point, _ in read_state_lines(path, kind, advice=advice, finished=finished)]
+    return [point for point, _ in read_state_lines(path, kind, advice=advice, finished=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

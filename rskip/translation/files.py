@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -156,7 +156,7 @@ def translate_window(
     searcher: Searcher | None = None,
 ) -> list[Translation]:
     """Translates a window. Sampling has a seed per window, so a resumed translation draws the same tokens."""
-    options = replace(options, seed=options.seed + number) if options.sampling else options
+    options = options.of_part(number)
     sources = translator.read(
         lines,
         options,

@@ -11,7 +11,7 @@ from rskip.generation import Hypothesis, SearchOptions
 from rskip.generation.hypothesis import FlatBatch, flat, rebuilt
 from rskip.machine.memory import keep_freed_memory
 from rskip.machine.workers import WorkerProcesses
-from rskip.translation.search import Segment, TranslationModel, of_batch, search_batch
+from rskip.translation.search import SEEDS, Segment, TranslationModel, search_batch
 
 _model: TranslationModel | Exception  # the worker's copy, or the reason why it has none
 
@@ -40,7 +40,7 @@ class Workers:
         self, batches: Sequence[Sequence[Segment]], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
         """Searches the batches in parallel and yields the results in order. It is thread-safe."""
-        each = [of_batch(options, number) for number in range(len(batches))]
+        each = [options.of_part(number * SEEDS) for number in range(len(batches))]
         try:
             for batch in self._processes.pool.map(_search, batches, each):
                 yield rebuilt(batch)

@@ -227,7 +227,7 @@ class Classifier(nn.Module):
         each = images if isinstance(images, (list, tuple)) else [images]
         transforms, prepared = self.transforms(), []
         for image in each:
-            pixels = transforms(read_image(image) if isinstance(image, (str, os.PathLike)) else image)
+            pixels = transforms(image)
             prepared.append(pixels if pixels.dim() == 4 else pixels[None])
         predictions: list[Prediction] = []
         batch_size = batch_size or evaluation_batch(SIZE if self.images is None else self.images.size)

@@ -22,7 +22,6 @@ from torch import Tensor
 from rskip.extras import extra
 from rskip.files.cache import cache_folder, expanded_path, file_or_packed, unpack, unpacking_folder
 from rskip.files.checksum import file_difference
-from rskip.files.download import download as download_file
 from rskip.files.lock import one_at_a_time
 from rskip.machine.ranks import Ranks
 from rskip.vision.datasets import DATASETS
@@ -166,6 +165,8 @@ def _fetch(folder: Path, name: str) -> None:
     with one_at_a_time(folder):
         if _mistake(folder, name) is None:
             return  # another process was faster
+        from rskip.files.download import download as download_file  # loading a model doesn't need it
+
         archive = parent / kind.filename
         present = archive.exists()
         download_file(kind.url, archive, md5=kind.tgz_md5, otherwise=f"put the archive {archive.name} into {parent}")
@@ -217,8 +218,7 @@ class TrainingBatches:
         """This rank's part of a batch. Changing the epoch draws its random numbers again.
 
         :param iteration: number of the iteration over all epochs, from 0.
-        :returns: normalised images (n, 3, H, W), their labels (n,), and the number of images of all ranks. n is 0 if a
-            last batch has fewer images than there are ranks.
+        :returns: normalised images (n, 3, H, W), their labels (n,), and the number of images of all ranks.
         """
         epoch, place = divmod(iteration, self.batches_per_epoch)
         if epoch != self._epoch:
@@ -295,8 +295,8 @@ def crop_and_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, padding: in
 def draw_boxes(count: int, side: int, generator: torch.Generator) -> Tensor:
     """Random parts of square images for `resized_crops`, with areas of MIN_AREA to 1 and side ratios of 3/4 to 4/3.
 
-    The distribution is that of torchvision's RandomResizedCrop: areas, logarithms of ratios, and positions are uniform.
-    Sides longer than the image are cut to its size.
+    As in torchvision's RandomResizedCrop, areas, logarithms of ratios, and positions are uniform. Sides longer than the
+    image are cut to its size, in 17 % of the draws; torchvision draws again.
 
     :param side: pixels of the images.
     :returns: top, left, height and width; integers. Shape: (count, 4).
@@ -321,7 +321,7 @@ def resized_crops(images: Tensor, boxes: Tensor, flips: Tensor, *, size: int) ->
     from torchvision.transforms.v2.functional import resized_crop
 
     parts = [resized_crop(image, *box, [size, size]) for image, box in zip(images, boxes.tolist(), strict=True)]
-    resized = torch.stack(parts) if parts else images.new_empty((0, images.shape[1], size, size))
+    resized = torch.stack(parts)
     return torch.where(flips[:, None, None, None], resized.flip(-1), resized)
 
 

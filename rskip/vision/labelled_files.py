@@ -30,8 +30,6 @@ from rskip.vision.settings import images_name
 with extra("vision"):
     import numpy as np
 
-    from rskip.machine.progress import Progress
-
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -376,6 +374,8 @@ def _at(values: Sequence[Result], rows: Sequence[int]) -> list[Result]:
 
 def in_threads(function: Callable[[int], Result], count: int, name: str) -> Iterator[Result]:
     """The function's results for 0 to count - 1. Pillow releases Python's lock while it decodes and resizes."""
+    from rskip.machine.progress import Progress  # loading a model doesn't need it
+
     with (
         ThreadPoolExecutor(min(16, available_cores()), thread_name_prefix="image reader") as readers,
         Progress(name, total=count, unit="image", shown=Ranks.from_environment().first) as progress,

@@ -174,7 +174,9 @@ def _decoded(parts: Mapping[str, Part], side: int) -> dict[str, np.ndarray]:
 
     :raises ImageError: some of the images can't be read.
     """
-    kept = {name: _space((len(part), 3, side, side)) for name, part in parts.items()}
+    half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    in_memory = sum(map(len, parts.values())) * 3 * side**2 <= min(MEMORY, half)
+    kept = {name: _space((len(part), 3, side, side), in_memory=in_memory) for name, part in parts.items()}
     wrong: list[str] = []
     for name, part in parts.items():
 
@@ -192,15 +194,15 @@ def _decoded(parts: Mapping[str, Part], side: int) -> dict[str, np.ndarray]:
     return kept
 
 
-def _space(shape: tuple[int, ...]) -> np.ndarray:
+def _space(shape: tuple[int, ...], *, in_memory: bool) -> np.ndarray:
     """An array of uint8, in memory or in a deleted file of the cache."""
-    half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    if (size := math.prod(shape)) <= min(MEMORY, half):
+    if in_memory:
         return np.empty(shape, np.uint8)
     cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=cache_folder()) as file:
         if sys.platform == "linux":
-            os.posix_fallocate(file.fileno(), 0, size)  # fails on a full disk, unlike a write into virtual memory
+            # fails on a full disk, unlike a write into virtual memory
+            os.posix_fallocate(file.fileno(), 0, math.prod(shape))
         return np.memmap(file, np.uint8, mode="w+", shape=shape)
 
 

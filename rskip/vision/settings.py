@@ -143,7 +143,7 @@ class TrainingSettings:
     ] = 2e-4
     decay: Annotated[
         Literal["all", "weights"],
-        Meta(description="with weight decay: all parameters, or weights of convolutions and linear maps in branches"),
+        Meta(description="with weight decay: all parameters, or weights of layers outside connections"),
     ] = "all"
     label_smoothing: Annotated[Share, Meta(description="label smoothing of the training loss")] = 0.0
     flip: Annotated[bool, Meta(description="mirror half of the training images, left to right")] = True

@@ -224,8 +224,8 @@ def compile_model(run: TrainingRun[CurvePoint]) -> None:
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
     """The optimiser's groups: all parameters, or separately those with and without weight decay.
 
-    With decay="weights" only the weights of the model's convolutions and classifier decay. Gains and biases of
-    normalisations, the classifier's bias and the parameters of connections don't.
+    With decay="weights" only the weights of convolutions and linear maps outside connections decay. Biases, gains of
+    normalisations, position embeddings and the parameters of connections don't.
     """
     if settings.decay == "all":
         return [{"params": list(model.parameters()), "weight_decay": settings.weight_decay}]

@@ -69,7 +69,7 @@ def load(
 
 
 def _is_path(text: str) -> bool:
-    return len(Path(text).parts) > 1 or Path(text).exists()
+    return is_hub_name(text) or len(Path(text).parts) > 1 or Path(text).exists()
 
 
 def load_folder(

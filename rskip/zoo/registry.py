@@ -34,7 +34,9 @@ _INSIDE = r"^(?!~)(?!\.{0,2}(/|$))(?!.*/\.{0,2}(/|$))"  # no part of the path is
 _NAMES = r"[^\\:\x00-\x1f]+"
 
 Text = Annotated[str, Meta(pattern=r"\S")]
-Url = Annotated[str, Meta(pattern=r"^https?://\S+$", extra={"expected": "an https:// address without spaces"})]
+Url = Annotated[
+    str, Meta(pattern=r"^https?://\S+$", extra={"expected": "an http:// or https:// address without spaces"})
+]
 RelativePath = Annotated[str, Meta(pattern=f"{_INSIDE}{_NAMES}$", extra={"expected": "a relative path"})]
 FilePath = Annotated[  # apart from the weights, only files that can't contain a pickle
     str,
@@ -228,7 +230,7 @@ def list_models(
 
     :param pattern: a shell pattern such as `*.cifar10`, or part of the name (`multi30k`), or several of these. One of
         them must match.
-    :param task: translation, vision, captioning or your own.
+    :param task: translation, vision, captioning, language_modeling or your own.
     :param connection: a spec in any spelling: `2RSKIP+LN` is `2rskip+ln`.
     :param models: models to choose from (default: those of checkpoints.json).
     :raises ValueError: the task is unknown and has no model, or `connection` is not a connection.

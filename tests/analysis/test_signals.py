@@ -6,11 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import rskip
 from rskip.analysis.blocks import residual_blocks
 from rskip.analysis.signals import SignalRecorder, similarity
 from rskip.connections import Connection
 from rskip.transformer import Transformer, TransformerConfig
-from rskip.vision import preact_resnet
+from rskip.vision import preact_resnet, vision_transformer
 
 CONNECTIONS = ["1xskip", "2rskip+ln", "wskip+ln", "sas:alpha_bias=3,beta_bias=-3", "highway"]
 
@@ -76,6 +77,17 @@ def test_images_equal_brute_force(connection):
         if connection == "highway":
             factors = [block.connection.gate(x.movedim(1, -1)) for x, _, _ in per_example]
             assert row["transform"] == pytest.approx(torch.cat(factors).mean().item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("of_vit, of_resnet", [("prenorm+ln", "1xskip"), ("2rskip+ln", "1xskip+ln")])
+def test_all_blocks_of_adapted_models_are_seen_with_their_gradients(of_vit, of_resnet):
+    models = pytest.importorskip("torchvision", reason="needs the extra vision").models
+    vit = vision_transformer(2, of_vit, features=16, heads=2)
+    for model, number in ((vit, 4), (rskip.adapt(models.resnet18(num_classes=2), of_resnet), 8)):
+        recorder = SignalRecorder(residual_blocks(model))
+        with recorder.recording():
+            model(torch.randn(2, 3, 32, 32)).square().sum().backward()
+        assert len(rows := recorder.rows()) == number and all(row["gradient"] > 0 for row in rows)
 
 
 def test_squares_beyond_float32():

@@ -123,6 +123,8 @@ def test_weights_that_can_not_be_had_or_are_others_are_refused(weights, tmp_path
 def test_what_has_no_grid_is_refused(weights):
     with pytest.raises(SettingError, match="expected a classifier of timm.*did you mean resnet1"):
         load_backbone("resnet19")
-    for name, size in (("vit_tiny_patch16_224", None), ("resnet18", 32)):
+    with pytest.raises(SettingError, match="timm has no weights of botnet50ts_256.*--backbone-weights"):
+        load_backbone("botnet50ts_256")
+    for name, size in (("vit_tiny_patch16_224", None), ("resnet18", 32), ("crossvit_tiny_240", None)):
         with pytest.raises(SettingError, match=f"{name} computes no grid"):
             load_backbone(name, weights(name), settings=FeatureSettings(size=size))

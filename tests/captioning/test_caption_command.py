@@ -84,6 +84,8 @@ def test_resuming_tries_failed_images_again(caption, pictures, tmp_path, monkeyp
         status, _, err = caption(pictures, *options)
         assert status == 2 and "b.jpg: not an image" in err and "--resume retries them" in err
     (pictures / "b.jpg").write_bytes(content)
+    status, _, err = caption(pictures / "b.jpg", *options)  # of the others the captions would be lost
+    assert status == 2 and "images that are not given" in err and len(output.read_text().splitlines()) > 1
     search, sizes = Captioner.search, []
     monkeypatch.setattr(Captioner, "search", lambda *args: sizes.append(len(args[1])) or search(*args))
     assert caption(pictures, *options) == (0, "", "") and sizes == [2]  # the batch of the failed image

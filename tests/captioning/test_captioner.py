@@ -11,6 +11,7 @@ from PIL import Image
 
 from rskip.captioning.captioner import Captioner, UnreadableImage
 from rskip.captioning.features import Features
+from rskip.captioning.options import CAPTION_OPTIONS
 from rskip.settings.errors import SettingError
 
 
@@ -54,6 +55,12 @@ def test_hypotheses_are_the_searchs(captioner, pictures):
     assert "<unk>" not in " ".join(captioner(path, max_length_b=20) for path in pictures.glob("*.*"))
 
 
+def test_each_batch_draws_with_a_seed_of_its_own(captioner, pictures):
+    settings = {"sampling": True, "beam": 1, "seed": 2**63 - 1, "batch_size": 1}
+    drawn = captioner([pictures / "a.png"] * 4, **settings)
+    assert len(set(drawn)) > 1 and captioner([pictures / "a.png"] * 4, **settings) == drawn
+
+
 def test_precisions(captioner, folder, pictures):
     halved = Captioner.from_pretrained(folder / "config.json", precision="bfloat16")
     features = captioner.read([pictures / "a.png"])
@@ -85,7 +92,7 @@ def test_another_backbone_than_the_models_is_refused(captioner, folder, captioni
     other = with_backbone(captioner, lambda: mean_colours(weights="2"))
     with pytest.raises(ValueError, match=r"weights.*'2'.*'1'"):
         other(pictures / "a.png")
-    assert other.search(captioner.read([pictures / "a.png"]), captioner.options)[0].text
+    assert other.search(captioner.read([pictures / "a.png"]), CAPTION_OPTIONS)[0].text
     with pytest.raises(SettingError, match="backbone is 'mean colours'"):
         Captioner.from_pretrained(folder)(pictures / "a.png")
     published = Captioner.from_pretrained(

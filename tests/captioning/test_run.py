@@ -255,6 +255,8 @@ def test_mistakes_are_one_line(project, capsys):
         (["--set", "corpus=multi30k-en-de"], "multi30k-en-de has two languages"),
         (["--set", "features.store=there"], "features needs a backbone or a store"),
         (["--set", "features.backbone=constant", "features.size=64"], "features.size is for a backbone that extracts"),
+        (["--set", "features.backbone=bottom-up"], "give their store"),
+        (["--set", "features.backbone=resnet18", "features.regions=9"], "features.regions is not for resnet18"),
         (["--set", "train.eval-cider=true"], "train.eval-cider can't be set in a recipe: set `checkpoint` instead"),
         (["--set", "self_critical={save-dir: x}"], "self_critical.save-dir can't be set"),
         (["--set", "generate.beam=0"], "generate.beam is 0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from rskip.checkpoint import (
 )
 from rskip.checkpoint.average import best_scored
 from rskip.checkpoint.tensors import tied_names
+from rskip.settings.errors import SettingError
 
 
 def test_mean_of_every_tensor(save_fairseq):
@@ -107,6 +109,17 @@ def test_files_of_two_models(save_fairseq, change, message):
         average_checkpoints([first, other])
 
 
+def test_fairseq_has_no_file_for_other_tasks_or_without_an_architecture(save_fairseq, tmp_path):
+    made = read_checkpoint(save_fairseq("checkpoint1.pt", MODEL))
+    for other in ({"task": "vision"}, {"task": "captioning"}, {"task": "language_modeling", "arch": None}):
+        with pytest.raises(SettingError, match=r"no architecture.*write a \.safetensors"):
+            write_checkpoint(tmp_path / "x.pt", replace(made, config={**made.config, **other}, fairseq_state=None))
+    imported = {**made.config, "arch": "marian", "task": "translation"}
+    imported["model"] = {f"{side}_connection": "2rskip+ln" for side in ("encoder", "decoder")}
+    write_checkpoint(tmp_path / "x.pt", replace(made, config=imported, fairseq_state=None))
+    assert read_checkpoint(tmp_path / "x.pt").config["arch"] == "transformer_rskip_ln"
+
+
 def test_average_to_file_takes_a_dtype(save_fairseq, tmp_path):
     paths = [save_fairseq(f"{value}.pt", {"w": torch.tensor([value])}) for value in (1.0, 1.0001)]
     average_to_file(paths, tmp_path / "deep" / "out.safetensors", dtype=torch.bfloat16)
@@ -192,7 +205,7 @@ def test_best_by_the_score_in_fairseqs_names(save_fairseq, tmp_path, metric, max
     [(False, ["checkpoint2.pt", "checkpoint4.pt"]), (True, ["checkpoint1.pt", "checkpoint3.pt"])],
 )
 def test_best_by_the_score_recorded_where_there_are_no_such_names(save_fairseq, tmp_path, maximize, expected):
-    for epoch, score in enumerate([5.0, 3.0, 6.0, 2.0, None], start=1):
+    for epoch, score in enumerate([5.0, 3.0, 6.0, 2.0, None, float("nan")], start=1):
         save_fairseq(f"checkpoint{epoch}.pt", MODEL, score=score, maximize=maximize)
     assert names(best_checkpoints(tmp_path, 2)) == expected
 

@@ -113,8 +113,19 @@ def test_what_is_there_is_replaced_only_if_asked_and_if_it_is_an_export(tmp_path
     assert main([*map(str, command), "--quantization", "int8", "--force"]) == 0
     assert (output / "model.bin").read_bytes() != before
 
+    linked = tmp_path / "linked"
+    linked.symlink_to(output)
+    command[-1] = linked
+    assert main([*map(str, command), "--force"]) == 0 and linked.is_symlink()
+    assert (output / "model.bin").read_bytes() == before and not list(tmp_path.glob(".*"))
+    command[-1] = output
+
+    for name in ("text/thesis.txt", "notes.txt"):
+        (output / name).parent.mkdir(exist_ok=True)
+        (output / name).write_text("mine")
+        refused(f"{Path(name).name} would be lost", *command, "--force")
+        (output / name).unlink()
     (output / "notes.txt").write_text("mine")
-    refused("notes.txt would be lost", *command, "--force")
     onto_itself = ["export", "ct2", "--model", model, "--text", "tokens", "--output", model, "--force"]
     refused("would be lost", *onto_itself)
     assert (model / "model.safetensors").is_file()

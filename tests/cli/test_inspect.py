@@ -52,6 +52,7 @@ def test_json_is_one_object_with_everything(data, capsys):
 
 def test_mistakes_are_one_line(data, tmp_path, refused, monkeypatch):
     refused("none does not exist: expected a folder", "inspect", str(tmp_path / "none"))
+    refused("did you mean", "inspect", "transformer_tiny_2rskip.multi30k.en-de")
     refused("no model none.pt", "inspect", "none.pt", "--dictionaries", str(data))
     (tmp_path / "ct2").mkdir()
     (tmp_path / "ct2/model.bin").touch()

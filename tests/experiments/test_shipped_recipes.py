@@ -55,6 +55,7 @@ CIFAR10 = {  # the connections of variants whose name is not their spec with _ f
     "1xskip_ln_branch3": "1xskip+ln:branch_scale=3",
     "wskip_ln_init1": "wskip+ln",
     "wskip_ln_init2": "wskip+ln:init=2",
+    "hyper_streams2": "hyper:streams=2",
     "sas": SAS,
     "sas_bn": "sas+bn:alpha_bias=3,beta_bias=-3",
     "sas_gamma_free": f"{SAS},gamma=free",

@@ -13,7 +13,7 @@ from study.which import DETAILS, LOWER, MODELS, NAME, SEVERAL, Outcome, by_conne
     "mean, p, verdict, said",
     [
         (-0.056, 0.004, "win", "**0.056 lower**"),
-        (-0.056, 0.004, "better in both", "**0.056 lower**"),
+        (-11.06, 0.004, "win", "**11 lower**"),
         (-0.0387, 0.016, "better per update", "0.039 lower per update"),
         (0.12, 0.008, "worse", "0.12 higher"),
         (0.012, 0.4, "worse at equal time", "worse at equal time"),

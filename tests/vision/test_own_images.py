@@ -144,7 +144,7 @@ def test_images_that_do_not_fit_in_memory_are_the_same_on_the_disk(
     for size in (32, 80):
         whole = load(tmp_path, size=size)
         with monkeypatch.context() as patch:
-            patch.setattr("rskip.vision.own_images.MEMORY", 1000)
+            patch.setattr("rskip.vision.own_images.MEMORY", whole.train.images.numel())  # of one split
             patch.setenv("RSKIP_DATA", str(tmp_path / ".cache"))
             small = load(tmp_path, size=size)
         assert small.train.on_disk and not whole.train.on_disk and small.train.to("meta") is small.train

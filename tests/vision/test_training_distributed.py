@@ -50,6 +50,10 @@ def load_noise(name: str, root: object, *, train: bool, download: bool = False) 
     return noise(37 if train else 20)
 
 
+def load_damaged(name: str, root: object, *, train: bool, download: bool = False) -> ImageSet:
+    raise ValueError("a file of this machine is cut")
+
+
 def fixed_statistics(norm: BatchNorm, z: Tensor) -> Tensor:
     """Batch normalisation that doesn't depend on which images are in this process's part of the batch."""
     return F.batch_norm(z, norm.running_mean, norm.running_var, norm.weight, norm.bias)
@@ -108,6 +112,9 @@ def main(folder: Path) -> None:
     run(folder / ("elsewhere" if last else "1xskip"))  # as on machines that share no folder
     run(folder / "uneven", batch_size=12)  # 37 = 3 * 12 + 1
     run(folder / "synced", sync_batch_norm=True)
+    with patch.context() as context:
+        context.setattr(LOOP, "load_dataset", load_damaged if last else load_noise)
+        run(folder / "damaged")
     for arguments in (("--depth", "21"), ("--seed", "-1"), ("--device", "cuda:0", "--precision", "float32")):
         try:
             assert rskip_main(["vision", "train", *arguments, "--output", str(folder / "out")]) == 2
@@ -184,6 +191,7 @@ def test_a_mistake_is_reported_once_and_before_work(two):
     for line in (
         "one process finds iteration 0, another 11: use a folder that",
         "uneven: an epoch's last batch has 1 images for 2 processes",
+        "damaged: a file of this machine is cut",
         "synced: sync_batch_norm is true for 2 processes on a CPU: expected GPUs; leave it out, or train in one",
         "rskip vision train: error: --depth is 21: expected 6n+2",
         "rskip vision train: error: the seed is -1: expected 0 to",
@@ -193,8 +201,7 @@ def test_a_mistake_is_reported_once_and_before_work(two):
     assert errors.count("error: ") == 3 and "Traceback" not in errors
 
 
-def test_on_gpus_batch_norm_is_pytorchs_synchronised_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("rskip.tasks.training.averaging", lambda model, *_: model)
+def test_on_gpus_batch_norm_is_pytorchs_synchronised_one(tmp_path):
     options = {"files": TrainingFolder(tmp_path), "seed": 5, "device": torch.device("cpu"), "ranks": Ranks(0, 2)}
     runs = [
         image_training(Start(settings=settings, **options), noise(37), noise(20))

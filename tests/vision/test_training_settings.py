@@ -42,6 +42,11 @@ def test_epochs_become_iterations():
         ({"final_lr": 0.5}, "final_lr", "schedule one_cycle"),
         ({"milestones": [5, 5]}, "milestones", "is [5, 5]: expected rising"),
         ({"momentum": 0, "nesterov": True}, "nesterov", "needs a momentum above 0"),
+        ({"patch": 8}, "patch", "is for model vit"),
+        ({"model": "vit", "block": "basic", "shortcut": "projection"}, "shortcut", "is for model preact_resnet"),
+        ({"model": "vit", "connection": "2rskip+bn"}, "connection", "'2rskip+bn'"),
+        ({"model": "resnet18"}, "model", "preact_resnet or vit"),
+        ({"optimiser": "adamw", "momentum": 0.8}, "momentum", "is for optimiser sgd"),
         ({"data": "photos"}, "epochs", "epochs or iterations, for your own images"),
     ],
 )

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.vision import Classifier, vision_transformer
 from rskip.vision.data import ImageSet
@@ -73,22 +72,6 @@ def test_the_chosen_schedule_is_adamws():
     rule |= {"optimiser": "adamw", "weight_decay": 0.05, "decay": "weights", "depth": 12, "connection": "prenorm+ln"}
     assert chosen_schedule(50_000, {"model": "vit"}) == rule
     assert chosen_schedule(50_000, {"model": "vit", "optimiser": "sgd"})["nesterov"]
-
-
-@pytest.mark.parametrize(
-    ("values", "name", "words"),
-    [
-        ({"patch": 8}, "patch", "is for model vit"),
-        ({"model": "vit", "block": "basic", "shortcut": "projection"}, "shortcut", "is for model preact_resnet"),
-        ({"model": "vit", "connection": "2rskip+bn"}, "connection", "'2rskip+bn'"),
-        ({"model": "resnet18"}, "model", "preact_resnet or vit"),
-        ({"optimiser": "adamw", "momentum": 0.8}, "momentum", "is for optimiser sgd"),
-    ],
-)
-def test_wrong_settings_are_named(values, name, words):
-    with pytest.raises(SettingError) as error:
-        convert(values, TrainingSettings)
-    assert error.value.name == name and words in str(error.value)
 
 
 @pytest.mark.parametrize(("options", "words"), [({"features": 17}, "the 2 heads"), ({"patch": 5}, "32 pixels")])

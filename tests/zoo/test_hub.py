@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib.util
 import json
 import subprocess
 import sys
@@ -35,17 +36,15 @@ def test_a_clones_models_are_its_own_whichever_rskip_is_imported(root: Path, mon
 
 
 def test_what_comes_before_loading(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rskip.zoo.loading.load_entry", lambda *args, **settings: pytest.fail("loads"))
-    monkeypatch.setattr(torch.hub, "_check_module_exists", lambda name: name != "msgspec")
-    with pytest.raises(RuntimeError, match="^Missing dependencies: msgspec$"):
-        load(root, TRANSLATOR)
-
-
-def test_too_old_python_comes_before_everything(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def import_of_the_library(name: str, *arguments: Any) -> Any:
-        return builtins.__import__(name, *arguments) if name in ("sys", "pathlib") else pytest.fail(f"imports {name}")
+        standard = name in ("sys", "pathlib", "importlib.util")
+        return builtins.__import__(name, *arguments) if standard else pytest.fail(f"imports {name}")
 
     code = compile((root / "hubconf.py").read_text(encoding="utf-8"), "hubconf.py", "exec")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "msgspec" else find(name))
+    with pytest.raises(RuntimeError, match="^rskip needs msgspec: pip install msgspec$"):
+        exec(code, {"__builtins__": {**vars(builtins), "__import__": import_of_the_library}})
     monkeypatch.setattr(sys, "version_info", (3, 9, 18))
     with pytest.raises(RuntimeError, match=r"^rskip needs Python 3\.10 or newer, and this is Python 3\.9$"):
         exec(code, {"__builtins__": {**vars(builtins), "__import__": import_of_the_library}})

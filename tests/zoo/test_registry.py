@@ -46,7 +46,7 @@ WRONG: list[tuple[tuple[str | int, ...], Any, str]] = [
     *((("folder",), path, f"folder is {path!r}: expected a relative path, or null") for path in (
         "/etc", "checkpoints/../..", "a//b", "a/", "~me", "C:\\models", "a\n", 5,
     )),
-    *((("url",), url, f"url is {url!r}: expected an https:// address without spaces, or null") for url in (
+    *((("url",), url, f"url is {url!r}: expected an http:// or https:// address without spaces, or null") for url in (
         "https://example.org/a b", "https://example.org\n", "ftp://example.org",
     )),
     *((("files", path), FILE, f"files.{shown_key(path)} is a key: {PATHS}") for path in (

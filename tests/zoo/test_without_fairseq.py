@@ -24,7 +24,7 @@ import contextlib, importlib.abc, io, json, socket, sys
 
 REFUSED = {
     *("fairseq", "fairseq_compat", "omegaconf", "torchvision", "PIL", "sacrebleu", "ctranslate2", "matplotlib"),
-    *("sentencepiece", "yaml", "torch"),
+    *("sentencepiece", "yaml", "torch", "tqdm", "pooch", "requests"),
 }
 
 class Refused(importlib.abc.MetaPathFinder):
@@ -56,7 +56,7 @@ forget({"rskip"})
 REFUSED.remove("torch")
 import torch
 found |= {"list": torch.hub.list("someone/rskip"), "help": torch.hub.help("someone/rskip:main", translator)}
-import rskip, rskip.files.download  # the latter as a model's download does
+import rskip
 found["rskip"] = rskip.__file__
 sentence = "A dog runs through the tall grass."
 found["translations"] = [
@@ -66,6 +66,8 @@ images = torch.arange(2 * 3 * 32 * 32).remainder(251).to(torch.uint8).view(2, 3,
 found["logits"] = [model(model.transforms()(images)).tolist() for model in (
     torch.hub.load("someone/rskip:main", classifier), torch.hub.load(clone, classifier, source="local"),
 )]
+REFUSED -= {"tqdm", "pooch", "requests"}  # for the download of a model
+import rskip.files.download
 found["loaded"] = sorted(REFUSED & {name.partition(".")[0] for name in sys.modules})
 print(json.dumps(found))
 """

@@ -206,7 +206,7 @@ class CaptioningTask(FairseqTask):
     def score_captions(self, sample: Mapping[str, Any], model: nn.Module, options: SearchOptions) -> np.ndarray:
         """CIDEr-D of the best caption found for each image of a batch. Shape: (B,)"""
         found = self.search(sample, model, options)
-        return self.rewards(sample.get("names", []), [best.tokens for best, *_ in found])
+        return self.rewards(sample["names"], [best.tokens for best, *_ in found])
 
     def search(self, sample: Mapping[str, Any], model: Any, options: SearchOptions) -> list[list[Hypothesis]]:
         """Searches captions of at most --max-caption-tokens words for each image of a batch."""
@@ -224,8 +224,6 @@ class CaptioningTask(FairseqTask):
 
     def rewards(self, names: Sequence[str], captions: Sequence[torch.Tensor]) -> np.ndarray:
         """CIDEr-D of captions against the references of the first image's split. Shape: (captions,)"""
-        if not names:
-            return np.zeros(0)
         split = next(each for each in self.datasets.values() if names[0] in each.names)
         end = self.dictionary.eos()
         words = [[self.dictionary[token] for token in each.tolist() if token != end] for each in captions]

@@ -109,11 +109,11 @@ def _text(token: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def token_numbers(content: Any, source: str = "", *, name: str = "") -> dict[str, int]:
+def token_numbers(content: Any, source: str = "") -> dict[str, int]:
     """The content of a vocabulary's file, in which every token has a number."""
     if isinstance(content, dict) and all(type(number) is int for number in content.values()):
         return content  # `convert` takes seconds for hundreds of thousands of tokens
-    return convert(content, dict[str, int], name=name, source=source)
+    return convert(content, dict[str, int], name="", source=source)
 
 
 def check_rows(numbers: Mapping[str, int], size: int, *, source: str, first: Mapping[str, int] = FIRST) -> None:
