@@ -210,6 +210,8 @@ def measure(
                 if not optional or not runs:
                     raise
                 print(f"without {connection}: {error}", flush=True)
+        for run in runs.values():
+            run.average_gradients()
         kept = {name: _kept_megabytes(run) for name, run in runs.items()}
         times: dict[str, list[float]] = {name: [] for name in runs}
         began = time.monotonic()

@@ -220,7 +220,7 @@ class TrainingRun(Generic[Point]):
 
     def __post_init__(self) -> None:
         self.settings, self.files, self.ranks = self.start.settings, self.start.files, self.start.ranks
-        self.device = self.start.device
+        self.device, self.trained = self.start.device, self.trained or self.model
         # of this rank, since the last point
         self._sums = torch.zeros(1, dtype=torch.float64, device=self.device)  # as many as `losses` returns, later
         self._count = 0  # of all ranks, since then
@@ -270,6 +270,13 @@ class TrainingRun(Generic[Point]):
             tracked = tracking(tracker, self.files.path, name=name, config=content, after=after)
             self._track = stack.enter_context(tracked)
 
+    def average_gradients(self) -> None:
+        """With several ranks, averages gradients over them from now on. Waits for all ranks."""
+        assert self.trained is not None
+        if self.ranks.count > 1:
+            gpu = [self.device] if self.device.type == "cuda" else None
+            self.trained = DistributedDataParallel(self.trained, device_ids=gpu, gradient_as_bucket_view=True)
+
     def to_the_end(self) -> None:
         """Does all iterations, with a progress bar, or a line each minute without a terminal. Writes the last iterate.
 
@@ -278,7 +285,7 @@ class TrainingRun(Generic[Point]):
         """
         from rskip.machine.progress import Progress  # loading a model doesn't need it
 
-        self.trained = averaging(self.trained or self.model, self.device, self.ranks)  # waits for all ranks
+        self.average_gradients()
         shown, began = self.ranks.first, time.monotonic()
         self._point_began += began - self._session_began  # what came before, such as compiling, doesn't count
         self._session_began = began
@@ -415,7 +422,7 @@ class TrainingRun(Generic[Point]):
 
         :raises Diverged: on all ranks: the model's outputs for the evaluation are not finite.
         """
-        means = [each / self._count for each in self.ranks.sum(self._sums).tolist()]
+        means = self.means()
         rate = self._count / (time.monotonic() - self._point_began)
         finite = True
         with self.ranks.together():
@@ -430,6 +437,14 @@ class TrainingRun(Generic[Point]):
                         self._track(self.points[-1])
         if not self.ranks.min(torch.tensor(int(finite))):
             raise self._diverged(f"the {self.evaluated_on} loss")
+        self.begin_point()
+
+    def means(self) -> list[float]:
+        """The means of `losses` over the examples of all ranks since the last point."""
+        return [each / self._count for each in self.ranks.sum(self._sums).tolist()]
+
+    def begin_point(self) -> None:
+        """Begins the means anew."""
         self._sums.zero_()
         self._count = 0
         self._point_began = time.monotonic()
@@ -451,14 +466,6 @@ class TrainingRun(Generic[Point]):
 
     def _sessions(self) -> list[dict[str, Any]]:
         return [*self._earlier_sessions, {**self._session, "seconds": time.monotonic() - self._session_began}]
-
-
-def averaging(model: nn.Module, device: torch.device, ranks: Ranks) -> nn.Module:
-    """The model; with several ranks, with gradients that are averaged over them."""
-    if ranks.count == 1:
-        return model
-    gpu = [device] if device.type == "cuda" else None
-    return DistributedDataParallel(model, device_ids=gpu, gradient_as_bucket_view=True)
 
 
 def iteration_seed(seed: int, iteration: int, rank: int = 0) -> int:

@@ -52,7 +52,7 @@ def test_the_languages_are_shown(model: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_model_of_the_hub(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("rskip.cli.inspect.hub_folder", lambda name: {"hf:org/tiny": model}[str(name)])
+    monkeypatch.setattr("rskip.cli._model.hub_folder", lambda name: {"hf:org/tiny": model}[str(name)])
     assert main(["inspect", "hf:org/tiny"]) == 0
     assert "languages     2: en, fr\n" in capsys.readouterr().out
 

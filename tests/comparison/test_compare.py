@@ -176,6 +176,7 @@ def test_adapt_runs_the_model_as_its_loss_does(own: Path) -> None:
         ({"--rates": ["-1"]}, "above 0"),
         ({"--layers": ["3"]}, "gpt2 or llama only"),
         ({"MODEL": "nonsense"}, "gpt2, llama, hf:FOLDER"),
+        ({"MODEL": "hf:early", "--data": ["long.txt"]}, "config.json names LLaMAForCausalLM"),
         ({"MODEL": "{own}:number"}, "returns a torch.nn.Module, not int"),
         ({"MODEL": "{own}:Model"}, r"missing a required argument: 'vocab_size'\); write one that builds the model"),
         ({"MODEL": "gpt2", "--data": ["short.txt"]}, "smaller context"),
@@ -187,6 +188,8 @@ def test_bad_input_is_told_in_one_line(
 ) -> None:
     Path("short.txt").write_text("ten words " * 5)
     Path("long.txt").write_text("ten words " * 500)
+    Path("early").mkdir()
+    Path("early/config.json").write_text('{"model_type": "llama", "architectures": ["LLaMAForCausalLM"]}')
     flags = {"--data": [f"{own}:batches"], "--connections": ["2rskip+ln"], "--updates": ["10"], "--seeds": ["2"]}
     flags |= {name: [str(each).format(own=own) for each in value] for name, value in change.items() if name != "MODEL"}
     words = [word for name, values in flags.items() if values for word in (name, *values)]
