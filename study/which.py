@@ -69,11 +69,13 @@ class Outcome(NamedTuple):
 
     @property
     def said(self) -> str:
-        """The result in a few words, with the size of a detected difference."""
-        size = f"{_two_digits(abs(self.test.mean))} {self.found}"
+        """The result in a few words, with the size of a detected difference, or of one that would be."""
+        size, later = f"{_two_digits(abs(self.test.mean))} {self.found}", self.same_time
         if self.is_better:
-            return f"**{size}**"
-        return {"better per update": f"{size} per update", "worse": size}.get(self.verdict, self.verdict)
+            return f"**{size}**" + (f" ({_two_digits(abs(later.mean))} in the same time)" if later else "")
+        per_update = f"{size} per update" + ("" if later else " (same time not tested)")
+        unknown = f"not detected (MDE {_two_digits(self.test.detectable)})"
+        return {"better per update": per_update, "worse": size, "not detected": unknown}.get(self.verdict, self.verdict)
 
 
 @cache  # for three tables and the figure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from rskip.experiments.results import read_results
 from study.baseline import COMPARISONS, Family, Welch
@@ -14,16 +15,19 @@ from study.which import DETAILS, LOWER, MODELS, NAME, SEVERAL, Outcome, by_conne
     [
         (-0.056, 0.004, "win", "**0.056 lower**"),
         (-11.06, 0.004, "win", "**11 lower**"),
-        (-0.0387, 0.016, "better per update", "0.039 lower per update"),
+        (-0.0387, 0.016, "better per update", "0.039 lower per update (same time not tested)"),
         (0.12, 0.008, "worse", "0.12 higher"),
         (0.012, 0.4, "worse at equal time", "worse at equal time"),
-        (0.002, 0.9, "not detected", "not detected"),
+        (0.002, 0.9, "not detected", "not detected (MDE 0.020)"),
     ],
 )
 def test_a_detected_difference_has_its_size(mean, p, verdict, said):
     family = Family(rules=COMPARISONS["l4"], connection="mhc", length=1, unit="updates", update_time=1.0, memory=1.0)
     test = Welch(mean=mean, interval=(mean - 0.01, mean + 0.01), p=p, detectable=0.02)
-    assert Outcome("a model", family, test, verdict).said == said
+    outcome = Outcome("a model", family, test, verdict)
+    assert outcome.said == said
+    if outcome.is_better:
+        assert outcome._replace(same_time=replace(test, mean=-0.03)).said == f"{said} (0.030 in the same time)"
 
 
 def test_the_project_shows_connections_that_several_models_tested(root):
