@@ -1,4 +1,4 @@
-"""A small model, fixtures that forbid connections and processes, and the record of `make fuzz`."""
+"""A small model, and fixtures that forbid connections and processes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from rskip.checkpoint import Checkpoint, write_checkpoint
 from rskip.text import Dictionary, TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding
 from rskip.transformer import Transformer, TransformerConfig
-from tests.fuzz.values import MORE, tried
 
-ROOT = Path(__file__).resolve().parents[2]
 CODES = "#version: 0.2\na b\nab c</w>\n"
 WORDS = ["a", "ab", "abc", "b@@", "c", "d", ".", "ab@@"]
 
@@ -58,25 +56,3 @@ def nothing_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RSKIP_CACHE", str(tmp_path / "cache"))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if (worker := getattr(session.config, "workeroutput", None)) is not None:
-        worker["tried"] = dict(tried)
-
-
-def pytest_testnodedown(node: Any) -> None:
-    tried.update(getattr(node, "workeroutput", {}).get("tried", {}))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """`make fuzz` leaves a line in study/results/robustness/fuzz.jsonl."""
-    if not MORE or hasattr(config, "workeroutput"):
-        return
-    from measuring.record import append_record
-
-    failed = [report.nodeid for report in terminalreporter.getreports("failed")]
-    values = {"inputs": tried.total(), "failed": failed, "of_each_test": dict(sorted(tried.items()))}
-    path = "study/results/robustness/fuzz.jsonl"
-    append_record(ROOT / path, "fuzz", values)
-    terminalreporter.write_line(f"{tried.total():,} inputs, {len(failed)} tests failed: {path}")

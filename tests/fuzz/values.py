@@ -1,11 +1,9 @@
-"""Values of wrong types or out of range, and the numbers of inputs to try and tried."""
+"""Values of wrong types or out of range, and the numbers of inputs to try."""
 
 from __future__ import annotations
 
-import functools
 import math
 import os
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +11,6 @@ import hypothesis
 from hypothesis import strategies as st
 
 MORE = int(os.environ.get("RSKIP_FUZZ") or 0)
-tried: Counter[str] = Counter()  # inputs of each test
 
 
 def given(*strategies: st.SearchStrategy[Any], share: int = 1) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -30,12 +27,7 @@ def given(*strategies: st.SearchStrategy[Any], share: int = 1) -> Callable[[Call
     )
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(test)
-        def counted(*args: Any, **kwargs: Any) -> None:
-            tried[test.__qualname__.partition(".")[0]] += 1
-            test(*args, **kwargs)
-
-        return settings(hypothesis.given(*strategies)(counted))
+        return settings(hypothesis.given(*strategies)(test))
 
     return decorate
 
