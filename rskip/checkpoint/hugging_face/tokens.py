@@ -113,7 +113,7 @@ def token_numbers(content: Any, source: str = "") -> dict[str, int]:
     """The content of a vocabulary's file, in which every token has a number."""
     if isinstance(content, dict) and all(type(number) is int for number in content.values()):
         return content  # `convert` takes seconds for hundreds of thousands of tokens
-    return convert(content, dict[str, int], name="", source=source)
+    return convert(content, dict[str, int], source=source)
 
 
 def check_rows(numbers: Mapping[str, int], size: int, *, source: str, first: Mapping[str, int] = FIRST) -> None:
