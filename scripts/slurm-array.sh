@@ -2,6 +2,7 @@
 # Runs a sweep as a Slurm array: task N is the N-th command of a file that `rskip run --commands` wrote.
 #
 #   rskip run recipes/multi30k_en_de.yaml --variants '*' --seeds 1 2 3 --commands > commands.txt
+#   mkdir -p runs  # Slurm makes no folder for its logs
 #   sbatch --array=1-$(wc -l < commands.txt)%8 scripts/slurm-array.sh commands.txt
 #
 # Run it in the project's folder, which all nodes share. Options of sbatch override those below. A requeued task
