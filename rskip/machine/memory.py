@@ -1,9 +1,21 @@
-"""What this process does with memory that it has freed."""
+"""The memory of this process: how much there is, and what it does with memory that it has freed."""
 
 import ctypes
+import os
 import sys
+from pathlib import Path
 
+_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container, as with `docker run --memory 8g`
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
+
+
+def available_memory() -> int:
+    """Bytes of the machine's memory, and no more than a container's limit grants."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return min(machine, int(_LIMIT.read_text()))
+    except (OSError, ValueError):  # "max": no limit
+        return machine
 
 
 def keep_freed_memory() -> None:

@@ -23,6 +23,7 @@ import torch
 from rskip.extras import extra
 from rskip.files.cache import cache_folder
 from rskip.files.decoding import ImageError
+from rskip.machine.memory import available_memory
 from rskip.settings.kinds import Whole
 from rskip.vision.data import ImageSet
 from rskip.vision.labelled_files import ALL, LabelledFiles, Part, find_labelled_files, in_threads
@@ -30,7 +31,6 @@ from rskip.vision.settings import MIN_TORCHVISION_SIZE, TrainingSettings
 
 with extra("vision"):
     import numpy as np
-
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -174,8 +174,7 @@ def _decoded(parts: Mapping[str, Part], side: int) -> dict[str, np.ndarray]:
 
     :raises ImageError: some of the images can't be read.
     """
-    half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    in_memory = sum(map(len, parts.values())) * 3 * side**2 <= min(MEMORY, half)
+    in_memory = sum(map(len, parts.values())) * 3 * side**2 <= min(MEMORY, available_memory() // 2)
     kept = {name: _space((len(part), 3, side, side), in_memory=in_memory) for name, part in parts.items()}
     wrong: list[str] = []
     for name, part in parts.items():

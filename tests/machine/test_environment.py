@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.machine import cores, environment
+from rskip.machine import cores, environment, memory
 from rskip.machine.cores import available_cores
 from rskip.machine.environment import constraints_file, read_tested_versions
 
@@ -32,6 +32,10 @@ def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cores, "_LIMIT", tmp_path / "cpu.max")
     (tmp_path / "cpu.max").write_text(limit)
     assert available_cores() == most
+    monkeypatch.setattr(memory, "_LIMIT", tmp_path / "memory.max")
+    whole = memory.available_memory()
+    (tmp_path / "memory.max").write_text("5000\n")
+    assert memory.available_memory() == 5000 < whole
 
 
 def test_no_name_or_folder_of_the_machine_is_told() -> None:
