@@ -82,7 +82,7 @@ def extract(args: argparse.Namespace) -> int:
     features, extraction = with_flags(FeatureSettings(), args), with_flags(ImageBatchSettings(), args)
     check_apart(args.output, args.images)
     if args.backbone == "bottom-up":
-        names = ("backbone_weights", "size", "regions", "device", "batch_size")
+        names = ("backbone_weights", "size", "regions", "batch_size")
         flags = {f"--{name.replace('_', '-')}": getattr(args, name) for name in names}
         refuse_flags(flags, "is not for bottom-up, whose features are computed already")
         return _finish(args, store_bottom_up(args.images, args.output, dtype=features.dtype))

@@ -165,9 +165,8 @@ def run_fairseq(args: argparse.Namespace) -> None:
         tokenizer.save(folder)
         beside = ", and dict.*.txt and text/ next to it"
     checkpoint.write_checkpoint(args.output, exported)
-    arch, model = exported.config["arch"], exported.config["model"]
-    user_dir = " --user-dir rskip" if {"connection", "encoder_connection"} & model.keys() else ""
-    print(f"wrote {args.output} ({arch}){beside}: translate with fairseq-generate DATA --path {args.output}{user_dir}")
+    user_dir = " --user-dir rskip" if {"connection", "encoder_connection"} & exported.config["model"].keys() else ""
+    print(f"wrote {args.output}{beside}: translate with fairseq-generate DATA --path {args.output}{user_dir}")
 
 
 def _add_arguments(parser: argparse.ArgumentParser, *, output: str = "FOLDER") -> None:

@@ -90,7 +90,7 @@ def test_publishing_what_is_not_there_leaves_an_empty_folder_empty(
 
 
 def test_publish_refuses_in_one_line(project: Path, refused: Refused) -> None:
-    refused("--url is 'ftp://x': expected an https:// address without", "zoo", "publish", RUN, "--url", "ftp://x")
+    refused("--url is 'ftp://x': expected an http:// or https:// address without", "zoo", "publish", RUN, "--url", "ftp://x")
     refused("--variant is 'De ep': expected a word of lower-case", "zoo", "publish", RUN, "--variant", "De ep")
     missing = f"{RECORDS} has no run record of seed 9: first run it with `rskip run RECIPE --seeds 9`"
     refused(missing, "zoo", "publish", RUN, "--seed", "9")

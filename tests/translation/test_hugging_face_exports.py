@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rskip.checkpoint import read_checkpoint
 from rskip.cli.main import main
 from rskip.translation import Translator
 from tests.checkpoint.hugging_face.conftest import write_marian
@@ -32,7 +33,8 @@ def test_fairseq_runs_it_with_rskip_only(
     assert "fairseq's own transformer has no output_bias=True or start='begin'" in capsys.readouterr().err
     assert not (output / "model.pt").exists()
     assert main(command) == 0
-    assert "(transformer_skip_ln)" in (told := capsys.readouterr().out) and told.endswith("--user-dir rskip\n")
+    assert capsys.readouterr().out.endswith("--user-dir rskip\n")
+    assert read_checkpoint(output / "model.pt").config["arch"] == "transformer_skip_ln"
     ours, theirs = (Translator.from_pretrained(each).translate(LINES, **SEARCH) for each in (folder, output))
     assert [each.text for each in theirs] == [each.text for each in ours]
 
