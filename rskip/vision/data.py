@@ -296,7 +296,7 @@ def draw_boxes(count: int, side: int, generator: torch.Generator) -> Tensor:
     """Random parts of square images for `resized_crops`, with areas of MIN_AREA to 1 and side ratios of 3/4 to 4/3.
 
     As in torchvision's RandomResizedCrop, areas, logarithms of ratios, and positions are uniform. Sides longer than the
-    image are cut to its size, in 17 % of the draws; torchvision draws again.
+    image are cut to its size; torchvision draws again.
 
     :param side: pixels of the images.
     :returns: top, left, height and width; integers. Shape: (count, 4).
