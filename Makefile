@@ -114,6 +114,7 @@ $(STAMPS)/venv:
 	  echo 'error: no C++ compiler (g++, c++ or clang++) is on the PATH, and fairseq needs one: install g++' >&2; exit 1; }
 	@echo 'setting up $(VENV)/: this downloads PyTorch and compiles fairseq, once'
 	@"$(PYTHON)" -m venv $(VENV)
+	@$(PIP) 'pip>=25.1'  # which knows --group
 	@mkdir -p $(STAMPS)
 	@touch $@
 
@@ -130,13 +131,13 @@ $(STAMPS)/fairseq: $(STAMPS)/rskip
 	@touch $@
 
 $(STAMPS)/dev: $(STAMPS)/fairseq
-	@$(PIP) --editable '.[dev]'
+	@$(PIP) --group dev
 	@touch $@
 
 $(STAMPS)/docs: $(STAMPS)/rskip
-	@$(PIP) --editable '.[docs]'
+	@$(PIP) --group docs
 	@touch $@
 
 $(STAMPS)/release: $(STAMPS)/rskip
-	@$(PIP) --editable '.[release]'
+	@$(PIP) --group release
 	@touch $@

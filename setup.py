@@ -138,13 +138,6 @@ setup(
     extras_require={
         **EXTRAS,
         "all": sorted({each for brought in EXTRAS.values() for each in brought}),
-        "dev": [
-            "pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "selenium",
-            "httpx", "libretranslatepy",  # clients of `rskip serve`
-            "timm==1.0.31", "transformers==5.24.0",  # models of libraries for rskip.adapt
-        ],
-        "docs": ["sphinx>=8.1", "myst-parser>=4", "furo", "sphinx-design>=0.6"],
-        "release": ["build", "cyclonedx-bom>=7", "twine", "uv"],
     },
     # one wheel for every Python from 3.10 on, since the kernels don't use Python's API
     options={"bdist_wheel": {"py_limited_api": "cp310"}},

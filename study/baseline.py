@@ -16,7 +16,7 @@ from statistics import fmean, stdev, variance
 from msgspec import Struct
 
 from rskip.analysis.measurement import Measurement, Value
-from rskip.experiments.recipe import Recipe, all_recipes
+from rskip.experiments.recipe import Recipe
 from rskip.experiments.results import Results
 from rskip.records import Record
 from rskip.records.statistics import CONFIDENCE, TTest, holm, scipy
@@ -437,7 +437,7 @@ def read_comparison(root: Path, results: Results, name: str) -> BaselineComparis
     :raises ValueError: a record was made with other settings than its variant has now.
     """
     rules, found = COMPARISONS[name], dict[str, list[Record]]()
-    recipes = [each for each in all_recipes(root) if any(fnmatchcase(each.address, run) for run in rules.runs)]
+    recipes = [each for each in results.recipes if any(fnmatchcase(each.address, run) for run in rules.runs)]
     by_address = {recipe.address: recipe for recipe in recipes}
     for record in results.records:
         if record.run in by_address and not record.overrides:

@@ -153,7 +153,7 @@ def pictures(tmp_path, drawn):
 @pytest.fixture
 def browser() -> Iterator[Any]:
     """Chromium, which reaches no host but this one."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="needs the extra dev")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs the group dev")
     programs = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
     program, driver = next(filter(None, programs), None), shutil.which("chromedriver")
     if program is None or driver is None:

@@ -15,7 +15,6 @@ import msgspec
 from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
 from rskip.records import Record
-from rskip.settings.check import check
 
 DIGITS = 5  # significant digits to keep: machines differ in later ones
 
@@ -37,7 +36,6 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         rows = [{key: plain_value(value) for key, value in row.items()} for row in self.rows]
         msgspec.structs.force_setattr(self, "rows", rows)
-        check(self)
 
     def to_json(self) -> str:
         """JSON with one row per line, so that diffs are readable."""

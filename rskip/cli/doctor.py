@@ -28,7 +28,6 @@ PYTHONS = ((3, 10), (3, 13))
 # the environment variables that begin with RSKIP_; JOB and LOCK are for rskip's own child processes
 VARIABLES = ("DATA", "HUB_MIRROR", "JOB", "KERNELS", "LOCK", "NATIVE", "OFFLINE", "USER_DIR")
 _PREFIX = "RSKIP_"
-_NOT_SHOWN = ("all", "dev", "docs", "release")
 _DISABLE = "FAIRSEQ_COMPAT_DISABLE"
 _INT8 = {0: "none on this processor", 64: "7-bit weights, as this processor has no VNNI", 127: "8-bit weights"}
 
@@ -148,7 +147,7 @@ def check_packages(findings: Findings) -> None:
 
 def check_extras(findings: Findings) -> None:
     """Lists the extras whose packages are all installed, and the other extras."""
-    names = [name for name in metadata.metadata("rskip").get_all("Provides-Extra") or [] if name not in _NOT_SHOWN]
+    names = [name for name in metadata.metadata("rskip").get_all("Provides-Extra") or [] if name != "all"]
     there = [name for name in names if all(map(installed_version, map(package_of, requirements(name))))]
     others = [name for name in names if name not in there]
     findings.show("extras", ", ".join(there) or "none")

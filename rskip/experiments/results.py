@@ -24,14 +24,15 @@ NO_RECORDS = "No run records yet.\n"
 class Results:
     """The tables of a project: the papers', those of recipes, and those of grids (`rskip.experiments.grids`).
 
+    :param recipes: the variants of the project's recipes.
     :param records: the run records. Tables leave out those with overrides.
 
     names: the tables that compare: the papers', those of recipes with a baseline, and those of grids. of_papers: the
     papers'. grids: the variants of each grid. runs: run records by address.
     """
 
-    def __init__(self, recipes: Iterable[Recipe], records: Sequence[Record]) -> None:
-        self.records = records
+    def __init__(self, recipes: Sequence[Recipe], records: Sequence[Record]) -> None:
+        self.recipes, self.records = recipes, records
         self.grids: dict[str, list[Recipe]] = {}
         self._of_table: dict[str, list[Recipe]] = {}
         self._titles: dict[str, str] = {}

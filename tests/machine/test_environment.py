@@ -95,8 +95,11 @@ def test_markers_choose_by_python(tmp_path):
 
 
 @pytest.mark.parametrize("python", [(3, 10), (3, 11), (3, 12), (3, 13)])
-def test_every_requirement_has_a_tested_version(python):
-    """What setup.py requires, extras too, for each Python."""
-    required = {re.split(r"[^\w.-]", line)[0].lower() for line in metadata.requires("rskip")}
+def test_every_requirement_has_a_tested_version(root, python):
+    """What setup.py requires, extras too, and what development does, for each Python."""
+    tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
+    groups = tomllib.loads((root / "pyproject.toml").read_text())["dependency-groups"].values()
+    lines = [*metadata.requires("rskip"), *(line for group in groups for line in group)]
+    required = {re.split(r"[^\w.-]", line)[0].lower() for line in lines}
     assert {"torch", "sacremoses", "omegaconf", "pytest"} <= required
     assert required - {name.lower() for name in read_tested_versions(python=python)} == set()

@@ -12,7 +12,7 @@ DOG = {"q": "A dog runs.", "source": "en", "target": "de"}
 
 
 def test_its_client_library_works(address):
-    library = pytest.importorskip("libretranslatepy", reason="needs the extra dev")
+    library = pytest.importorskip("libretranslatepy", reason="needs the group dev")
     client = library.LibreTranslateAPI(address(keys=["secret", "other"]), api_key="secret")
     assert client.translate("A dog runs.", "en", "de") == "Ein Hund rennt."
     assert client.translate("A dog runs.", "en", "fr") == "Un chien court."

@@ -131,5 +131,5 @@ def test_public_ci_runs_targets_that_there_are_with_every_python_that_setup_py_n
 
 
 def test_the_tests_need_neither_the_site_nor_the_tools_of_a_release(checkout):
-    assert "[docs]" not in make(checkout, "--dry-run", "test").stdout
-    assert "[docs]" in make(checkout, "--dry-run", "docs").stdout
+    assert "--group docs" not in make(checkout, "--dry-run", "test").stdout
+    assert "--group docs" in make(checkout, "--dry-run", "docs").stdout
