@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
             )  # fmt: skip
         try:
             if args.only is not None:
-                do_named_run(subject, args.only, output, device=args.device)
+                do_named_run(subject, args.only, output, device=args.device, tracker=args.tracker)
                 return 0
             comparison = compare_subject(
                 subject, args.connections, options=options, rates=args.rates, output=output, device=args.device,

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> None:
             set_threads(threads)
         languages = args.source_lang, args.target_lang
         models = load_models(args.model, precision=args.precision, device=args.device, languages=languages)
-        hosts += LOOPBACK if hosts or is_private(listening) else ()
+        hosts += (*LOOPBACK, args.host, listening.getsockname()[0]) if hosts or is_private(listening) else ()
         log = None if args.quiet else to_stderr
         service = Service(models, settings, keys=keys)
         app = build_app(service, hosts=hosts, origins=origins, log=log, log_texts=args.log_texts)

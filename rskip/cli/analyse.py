@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rskip.analysis.figures import View, chart, draw
 from rskip.analysis.measurement import learning_curves
@@ -92,7 +92,9 @@ def add_curves_arguments(parser: argparse.ArgumentParser) -> None:
         "--quantities", nargs="+", default=[], metavar="NAME",
         help="columns of the learning curve in the run record (default: losses and errors)",
     )  # fmt: skip
-    parser.add_argument("--over", choices=("epoch", "update"), default="epoch", help="horizontal axis (default: epoch)")
+    parser.add_argument(
+        "--over", choices=("epoch", "update"), help="horizontal axis (default: epoch, if the runs have epochs)"
+    )
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER",
         help="folder for curves.json and .csv, and for .svg if matplotlib is installed",
@@ -109,16 +111,18 @@ def run_curves(args: argparse.Namespace) -> None:
     mean.
     """
     measurement = learning_curves(record for name in args.runs for record in _records(name))
-    view = View(quantities=tuple(args.quantities), over=args.over)
+    has_epochs = any(row["epoch"] is not None for row in measurement.rows)
+    over: Literal["epoch", "update"] = args.over or ("epoch" if has_epochs else "update")
+    view = View(quantities=tuple(args.quantities), over=over)
     shown = chart(measurement, view)
     names = list(dict.fromkeys(row["quantity"] for row in shown.rows))
-    table = [["run", "seed", args.over, *names]]
+    table = [["run", "seed", over, *names]]
     last: dict[tuple[str, str], dict[str, str]] = {}
     for row in shown.rows:
         figures = last.setdefault((row["model"], str(row["seed"])), {})
-        figures |= {args.over: str(row[shown.x]), row["quantity"]: f"{row['value']:.4g}"}
+        figures |= {over: str(row[shown.x]), row["quantity"]: f"{row['value']:.4g}"}
     for (model, seed), figures in last.items():
-        table.append([model, seed, *(figures.get(name, "-") for name in (args.over, *names))])
+        table.append([model, seed, *(figures.get(name, "-") for name in (over, *names))])
     print(columns(table, left=(0,)))
     if args.output is not None:
         args.output.mkdir(parents=True, exist_ok=True)

@@ -3,8 +3,8 @@
 MODEL is gpt2 or llama (a new language model of this shape), timm:NAME, hf:FOLDER (a Hugging Face configuration of a
 causal or masked language model, with new weights), or MODULE:FUNCTION, which returns your model. Each connection trains
 for the same number of updates with each seed; the baseline also trains for the time of the slowest connection. To
-resume, repeat the command; more connections, seeds or rates extend the comparison. Exit status: 0 if it is complete,
-143 or 130 if a signal stopped it, 2 for a mistake in the arguments.
+resume, repeat the command; more seeds or rates, or other connections (name the earlier ones too), extend the
+comparison. Exit status: 0 if it is complete, 143 or 130 if a signal stopped it, 2 for a mistake in the arguments.
 """
 
 from __future__ import annotations

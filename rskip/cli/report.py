@@ -2,8 +2,8 @@
 
 Without NAME, the command prints one line per run that has a run record. NAME is a recipe, such as flickr8k in recipes/,
 or the path of a recipe's file; a grid, such as field/6x6 or my/recipe.yaml/6x6; or a table of a paper, such as
-rskip-table-1, with the scores of the paper. With two or more seeds, the command tests the differences from the recipe's
-baseline, if it has one. If a difference is not detected, it prints how many seeds would detect it.
+rskip-table-1, with the scores of the paper. With three seeds per variant, the command tests the differences from the
+recipe's baseline, if it has one. If a difference is not detected, it prints how many seeds would detect it.
 """
 
 from __future__ import annotations

@@ -159,7 +159,8 @@ class OwnBatches:
     def identity(self) -> dict[str, Any]:
         """The number of batches, and a checksum of the first and the last one."""
         ends = [tensor for batch in (self.train[0], self.train[-1]) for tensor in tensors(batch)]
-        digest = hashlib.sha256(b"".join(each.detach().cpu().contiguous().numpy().tobytes() for each in ends))
+        values = (each.detach().cpu().flatten().view(torch.uint8).numpy().tobytes() for each in ends)
+        digest = hashlib.sha256(b"".join(values))
         return {"batches": len(self.train), "held_out": len(self.valid), "batches_sha256": digest.hexdigest()}
 
     def draw(self, seed: int, device: torch.device, ranks: Ranks) -> Draw:

@@ -14,6 +14,7 @@ from rskip.comparison.plan import make_plan
 from rskip.comparison.result import Comparison
 from rskip.comparison.running import Runs, do_runs
 from rskip.comparison.subjects import AdaptedModel, Loss, Subject, model_loss
+from rskip.records.statistics import scipy
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Positive
@@ -39,11 +40,12 @@ def compare(
 
     Each connection trains for the same number of updates: at each learning rate with one seed, then at the better rate
     with `seeds` other seeds. The model's own connection also trains for the time of the slowest one. Runs that ended
-    are kept in `output`: the same call continues a comparison, and more connections, seeds or rates extend it.
+    are kept in `output`: the same call continues a comparison, and more seeds or rates, or other connections,
+    extend it; `connections` are those in the table.
 
     :param build: returns the model, with random weights.
-    :param data: batches: any iterable, read once into memory, or a sequence. Each is a pair (inputs, targets), or a
-        mapping of the model's arguments.
+    :param data: batches: any iterable, read once into memory, or a sequence; at each call the same, in the same order.
+        Each is a pair (inputs, targets), or a mapping of the model's arguments.
     :param connections: specs for `rskip.adapt`; None: those that are worth a try in most models.
     :param valid: held-out batches; None: every tenth batch of `data`.
     :param loss: `loss(model, batch)` is the mean loss of a batch; None: the one that the model computes, else the
@@ -88,6 +90,7 @@ def compare_subject(
     :param command: the words that repeat the comparison, for its advice.
     :param work: does the missing runs; None: here, one after the other.
     """
+    scipy("stats")  # which the first table needs
     checked: Any = list[Positive]
     chosen = subject.rates if rates is None else convert(list(rates), checked, name="rates")
     if not chosen:

@@ -61,13 +61,12 @@ def load_function(setting: str, name: str, expected: str = "MODULE:FUNCTION") ->
     :raises SettingError: there is none.
     """
     module, _, function = name.partition(":")
-    sys.path.insert(0, os.getcwd())
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except Exception as error:  # of any type: the module is the user's
         raise SettingError.of_value(setting, name, f"{expected}; {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.pop(0)
     return found
 
 

@@ -13,7 +13,8 @@ from rskip.comparison.batches import Data, Images, OwnBatches, Text
 from rskip.comparison.models import EXPECTED, build_named, config_of, load_function, transformers_folder
 from rskip.comparison.options import ModelOptions, Options
 from rskip.comparison.plan import measure, read_plan
-from rskip.comparison.subjects import AdaptedModel, Loss, ShapedModel, Subject, model_loss, next_token_loss
+from rskip.comparison.subjects import OWN, AdaptedModel, Loss, ShapedModel, Subject, model_loss, next_token_loss
+from rskip.connections import parse_connection
 from rskip.files.checksum import sha256_file
 from rskip.language_modeling.data import TextData, load_data
 from rskip.language_modeling.preparation import TextOptions, prepare_text, read_parts
@@ -52,6 +53,8 @@ def named_subject(
     :param connections: how many are compared with the baseline; this and `time` decide the size of a gpt2 or llama.
     :raises SettingError: likewise OSError: no such model or data, or they don't fit.
     """
+    if baseline not in (None, OWN):
+        baseline = str(parse_connection(baseline))
     if model in _SHAPES:
         text = _prepared(data, output)
         shaped = ShapedModel(data=text, size=_size(model, text, options, output, time, connections, device))
@@ -82,7 +85,12 @@ def _prepared(data: str, output: Path) -> TextData:
     """A prepared text; a text file is prepared as characters in the comparison's folder."""
     if Path(data).is_dir():
         return load_data(data)
-    prepare_text(Path(data), output / "data")
+    try:
+        prepare_text(Path(data), output / "data")
+    except SettingError as error:
+        if not error.instead:
+            raise
+        raise SettingError("output", error.problem, advice="the text has changed: choose another folder") from None
     return load_data(output / "data")
 
 
@@ -175,6 +183,8 @@ def _text_of(folder: str, data: str, options: ModelOptions) -> Text:
             name: torch.tensor(tokenizer(part, add_special_tokens=False)["input_ids"]) for name, part in parts.items()
         }
         size, mask = max(config.vocab_size, len(tokenizer)), tokenizer.mask_token_id
+        if masked and mask is None:
+            raise SettingError("model", f"{folder} predicts masked tokens, but its tokenizer has no mask token")
     longest = getattr(config, "max_position_embeddings", None) or options.context
     return Text(
         tokens=tokens, vocab_size=size, context=min(options.context, longest), sha256=sha256_file(Path(data)),

@@ -23,7 +23,7 @@ from rskip.extras import extra
 from rskip.files.whole import atomic_file
 from rskip.machine.terminal import columns
 from rskip.records import Record
-from rskip.records.statistics import CONFIDENCE, DEVIATIONS_DIFFER, MOST_SEEDS, Difference, compare
+from rskip.records.statistics import CONFIDENCE, DEVIATIONS_DIFFER, MOST_SEEDS, POWER, Difference, compare
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 FEW_UPDATES = 100
 NOTES = f"""Losses are on held-out data, at the end of each run; ± is the standard deviation over seeds. A difference is
 to the baseline, with a {CONFIDENCE:.0%} interval that holds for all connections at once (Dunnett's test). Connections
-whose losses vary so much more that they can't be pooled are compared in pairs by seed (Holm's correction). In the same
-time a slower connection is compared with a baseline that trains longer: its loss is interpolated, in the logarithm of
-the updates, between runs of two lengths, each with a whole schedule. Learning rates were chosen by a seed that is not
-compared. kept: memory of an update's forward pass for its backward pass."""
+whose losses vary so much more that they can't be pooled are compared in pairs by seed (Holm's correction of p, none of
+the interval); the level holds for each of the two kinds. In the same time a slower connection is compared with a
+baseline that trains longer: its loss is interpolated, in the logarithm of the updates, between runs of two lengths,
+each with a whole schedule. Learning rates were chosen by a seed that is not compared. kept: memory of an update's
+forward pass for its backward pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,15 +147,18 @@ class Comparison:
         chosen = {row.rate for row in self.rows} if len(plan.rates) > 1 else set()
         low, high = min(plan.rates), max(plan.rates)
         if further := [*([low / 3] if low in chosen else []), *([high * 3] if high in chosen else [])]:
-            rates = [f"{rate:.3g}" for rate in sorted((*plan.rates, *further))]
+            rates = [f"{rate:g}" for rate in sorted((*plan.rates, *(float(f"{each:.3g}") for each in further)))]
             lines.append("Chosen learning rates are at an end of those that were tried; others may change this:")
             lines.append(f"    {self._command('--rates', *rates)}")
+        if plan.seeds < 3 and any(row.updates and row.updates.p is None for row in self.rows):
+            lines += ["With three seeds the differences can be tested:", f"    {self._command('--seeds', '3')}"]
         tested = [(row.connection, row.updates) for row in self.rows if row.updates and row.updates.p is not None]
         needed = {name: each.needed for name, each in tested if not each.detected}
         if found := {name: seeds for name, seeds in needed.items() if seeds}:
             seeds = max(found.values())
             named = " and ".join(f"`{name}` ({seeds})" for name, seeds in found.items())
-            lines.append(f"With more seeds these differences would be detected, if they are the true ones: {named}:")
+            detected = f"would be detected with probability {POWER}, if they are the true ones"
+            lines.append(f"With more seeds these differences {detected}: {named}:")
             lines.append(f"    {self._command('--seeds', str(seeds))}")
         if never := [f"`{name}`" for name, seeds in needed.items() if not seeds]:
             lines.append(f"More than {MOST_SEEDS} seeds would be needed for {' and '.join(never)}.")
@@ -166,7 +170,7 @@ class Comparison:
             listed = f"[{', '.join(values)}]" if len(values) > 1 else values[0]
             return f"rskip.compare(..., {flag.removeprefix('--')}={listed})"
         at = words.index(flag) if flag in words else len(words)
-        after = next((place for place in range(at + 1, len(words)) if not is_number(words[place])), len(words))
+        after = next((place for place in range(at + 1, len(words)) if words[place].startswith("-")), len(words))
         return shlex.join([*words[:at], *words[after:], flag, *values])
 
     def short(self) -> str:
@@ -219,11 +223,6 @@ class Comparison:
         )  # fmt: skip
         with atomic_file(path) as temporary:
             temporary.write_text(page, encoding="utf-8")
-
-
-def is_number(word: str) -> bool:
-    """Whether a word of a command is the value of --seeds or --rates."""
-    return word[:1].isdigit()
 
 
 def differences(

@@ -19,6 +19,8 @@ from rskip.files.checksum import sha256_file
 from rskip.machine.environment import describe_environment
 from rskip.machine.ranks import Ranks
 from rskip.records import Record, read_record
+from rskip.settings.differences import differences
+from rskip.settings.errors import SettingError
 from rskip.tasks.training import Diverged, process_group, train
 from rskip.tasks.training_folder import Tracker, TrainingFolder, read_points
 
@@ -152,10 +154,19 @@ def do_run(subject: Subject, job: Job, runs: Runs, *, device: str | None, tracke
     ranks.wait()
 
 
-def do_named_run(subject: Subject, path: str, output: Path, *, device: str | None) -> None:
-    """The run of the plan in the output folder whose record has this path."""
+def do_named_run(
+    subject: Subject, path: str, output: Path, *, device: str | None, tracker: Tracker | None
+) -> None:  # fmt: skip
+    """The run of the plan in the output folder whose record has this path.
+
+    :raises SettingError: the data are not the plan's.
+    """
     runs = Runs(plan=read_plan(output), output=output)
-    do_run(subject, next(job for job in runs.jobs() if str(runs.path(job)) == path), runs, device=device)
+    if differences(runs.plan.identity, subject.identity):
+        advice = "give the same data, in the same order, each time"
+        raise SettingError("data", "differs from that of the plan", advice=advice)
+    job = next(job for job in runs.jobs() if str(runs.path(job)) == path)
+    do_run(subject, job, runs, device=device, tracker=tracker)
 
 
 def of_length(runs: Sequence[tuple[Job, Record]], connection: str, updates: int) -> list[tuple[Job, Record]]:

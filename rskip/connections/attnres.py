@@ -11,7 +11,7 @@ from rskip.connections.connection import Connection, Mixing, Resettable, StackCo
 from rskip.connections.depth_kernels import attend
 from rskip.connections.hyper import weighted_sums
 from rskip.connections.norms import Normalisation, RMSNorm, at_least_float32, build_norm, without_autocast
-from rskip.connections.stream_kernels import UNFUSED, Kernels, described, fused, kernels_for, readable, widened
+from rskip.connections.stream_kernels import UNFUSED, Kernels, described, fused, hooked, kernels_for, readable, widened
 from rskip.formulas.parameters import Bounds, TextNorm
 from rskip.formulas.place import Place
 from rskip.formulas.registry import register_connection
@@ -55,7 +55,7 @@ class DepthAttention(Resettable):
     def _library(self, *values: Tensor) -> Kernels | None:
         """The kernels, if they take the values and compute this attention."""
         query = self.query
-        if query.shape != values[0].shape[-1:] or self.values == "rms":
+        if query.shape != values[0].shape[-1:] or self.values == "rms" or hooked(self):
             return None
         return kernels_for(*values) if fused(self.norm)[0] and readable(query) else None
 

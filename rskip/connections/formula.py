@@ -42,13 +42,14 @@ class _Written(Resettable):
         self._write()
 
     def _function(
-        self, arguments: str, results: list[Any], keeps: Mapping[str, Term] | None = None
+        self, arguments: str, results: list[Any], keeps: Mapping[str, Term] | None = None, *, name: str = ""
     ) -> Callable[..., Any]:
         """The terms (or factors) as a function of these arguments, which returns the one result, or a tuple.
 
         :param keeps: terms that the names of streams in the results stand for.
+        :param name: of the function, if another one of the module may have as many arguments.
         """
-        code = _Code(getattr(self, "feature_dim", -1), prefix=arguments.count(","))
+        code = _Code(getattr(self, "feature_dim", -1), prefix=f"{name}{arguments.count(',')}")
         code.symbols |= {name: code.local(name, code.term(term)) for name, term in (keeps or {}).items()}
         values = [code.term(each) if isinstance(each, Term) else code.factor(each) for each in results]
         for symbol, number in code.numbers.items():  # not in the source, so that all depths have one function
@@ -204,7 +205,8 @@ class FormulaStack(_Written, StackConnection):
         formula = self.formula
         self._enter = self._function("self, x", [formula.enters])
         names = ", ".join(formula.streams or "x")
-        self._leave = self._function(f"self, {names}", [X if formula.leaves is None else formula.leaves])
+        left = X if formula.leaves is None else formula.leaves
+        self._leave = self._function(f"self, {names}", [left], name="leave")
 
     @property
     def opens(self) -> bool:
@@ -222,9 +224,7 @@ class FormulaStack(_Written, StackConnection):
         return entered
 
     def leave(self, state: State) -> Tensor:
-        if not self.formula.streams:
-            return super().leave(state)
-        streams = tensors(state, self, len(self.formula.streams))
+        streams: Any = tensors(state, self, len(self.formula.streams)) if self.formula.streams else (state,)
         left: Tensor = self._leave(self, *streams)
         return left.to(streams[0].dtype)
 
@@ -252,7 +252,7 @@ def _member(path: str) -> str:
 class _Code:
     """Writes terms as Python: `lines` assign the values that the returned expressions use."""
 
-    def __init__(self, feature_dim: int, prefix: int) -> None:
+    def __init__(self, feature_dim: int, prefix: str) -> None:
         self.images, self._prefix = feature_dim == 1, prefix
         self.lines: list[str] = []
         self.symbols: dict[str, str] = {}

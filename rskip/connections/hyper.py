@@ -115,7 +115,7 @@ class StreamsAndReads(CopiedStreams):
         streams: Tensor = super().enter(x)  # type: ignore[assignment]
         if self.reads == "own":
             return streams
-        first = torch.eye(1, self.streams, dtype=at_least_float32(x[..., :0]).dtype, device=x.device)
+        first = torch.eye(1, self.streams, dtype=at_least_float32(x[..., :0]).dtype, device=x.device)[0]
         return opened(streams, first.expand(*x.shape[:-1], -1))
 
     def leave(self, state: State) -> Tensor:

@@ -20,6 +20,8 @@ def kernel_form(formula: Formula, value_of: ValueOf) -> NormalisedSum | GatedSum
         input_scale, reads = value_of(reads.parts[0][0]), reads.parts[0][1]
     if reads != X and not (isinstance(reads, Norm) and reads.of == X):
         return None
+    if reads == X and input_scale != 1:
+        return None
     branch_norm = None if reads == X else value_of(reads)
     gated = _gated(formula.y, value_of)
     if gated is not None:
@@ -30,16 +32,14 @@ def kernel_form(formula: Formula, value_of: ValueOf) -> NormalisedSum | GatedSum
 
 def _gated(y: Term, value_of: ValueOf) -> dict[str, Any] | None:
     """αx + βf + γ norm(x + f), or T ⊙ f + (1-T) ⊙ x, or f + (1-T) ⊙ x, for gates α, β, γ and T."""
-    if not isinstance(y, Sum):
-        return None
-    found = {part: coefficient for coefficient, part in y.parts}
+    found = _coefficients(y)
     of_x, of_f = found.get(X), found.get(F)
-    if isinstance(of_x, Rest) and len(of_x.gates) == 1 and len(found) == len(y.parts) == 2:
+    if isinstance(of_x, Rest) and len(of_x.gates) == 1 and len(found) == 2:
         (gate,) = of_x.gates
         forms: dict[Any, Literal["highway", "shortcut"]] = {gate: "highway", 1: "shortcut"}
         form = forms.get(of_f)
         return None if form is None else {"form": form, "over": _over(gate), "alpha": value_of(gate)}
-    if not (isinstance(of_x, Gate) and isinstance(of_f, Gate)):
+    if not (isinstance(of_x, Gate) and isinstance(of_f, Gate) and _kind(of_x) == _kind(of_f)):
         return None
     given = {"form": "scaling", "over": _over(of_x), "alpha": value_of(of_x), "beta": value_of(of_f)}
     others = [(coefficient, part) for part, coefficient in found.items() if part not in (X, F)]
@@ -48,9 +48,14 @@ def _gated(y: Term, value_of: ValueOf) -> dict[str, Any] | None:
     (gamma, norm), *more = others
     if more or not isinstance(norm, Norm) or norm.of != X + F:
         return None
-    if not isinstance(gamma, Gate) and gamma != Rest((of_x, of_f)):
+    if _kind(gamma) != _kind(of_x) if isinstance(gamma, Gate) else gamma != Rest((of_x, of_f)):
         return None
     return {**given, "norm": value_of(norm), "gamma": value_of(gamma) if isinstance(gamma, Gate) else None}
+
+
+def _kind(gate: Gate) -> tuple[Any, ...]:
+    """What gates of one sum share: what they read, and how many factors they are."""
+    return gate.over, gate.scalar
 
 
 def _over(gate: Gate) -> Literal["x", "both"]:
@@ -73,7 +78,8 @@ def _summed(y: Term, value_of: ValueOf) -> dict[str, Any] | None:
     scale = parts.pop(X, 0)
     if any(each != scale for each in scales):
         return None
-    added = next((part for part in parts if isinstance(part, Map) and isinstance(part.of, Map)), None)
+    maps = (part for part in parts if isinstance(part, Map))
+    added = next((part for part in maps if isinstance(part.of, Map) and part.of.of == X), None)
     if added is not None and (norms or scale != 1 or parts.pop(added) != 1):
         return None
     (branch, branch_scale), *more = parts.items() or [(None, 1)]
@@ -99,4 +105,7 @@ def _chain(term: Term) -> list[Norm]:
 
 
 def _coefficients(term: Term) -> dict[Term, Any]:
-    return {part: coefficient for coefficient, part in term.parts} if isinstance(term, Sum) else {term: 1}
+    """The parts of a sum and their coefficients. Empty if a part is repeated: no kernel adds it twice."""
+    parts = term.parts if isinstance(term, Sum) else ((1, term),)
+    found = {part: coefficient for coefficient, part in parts}
+    return found if len(found) == len(parts) else {}

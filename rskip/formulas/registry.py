@@ -112,7 +112,8 @@ class Family:
             return "streams" if self.formulas(self.settings)[0].becomes else "x"
         if self.connection.reads_earlier_layers:
             return "history"
-        return "streams" if self.connection.overrides("before", "after") else "x"
+        own_state = self.connection.passes_x is not True and self.connection.overrides("before", "after")
+        return "streams" if own_state else "x"
 
     def works_on_images(self, settings: Settings) -> bool:
         """Whether it works on feature maps of ResNets with these settings, not only on sequences."""

@@ -70,6 +70,9 @@ class Gate:
     hidden: bool = False
     bias: float = 0.0
 
+    def __post_init__(self) -> None:
+        assert self.over in ((X,), (X, F)), "a gate reads x or [x; f]"
+
     def __rsub__(self, one: float) -> Rest:
         assert one == 1, "only 1 - gate is a factor"
         return Rest((self,))

@@ -20,7 +20,7 @@ from rskip.formulas.terms import (
     members,
 )
 
-_SUBSCRIPTS = "₁₂₃₄₅₆₇₈₉"
+_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 def text_of(formula: Formula, stack: StackFormula | None = None, *, closed: bool = False) -> str:
@@ -66,8 +66,8 @@ class _Writer:
     def __init__(self, terms: list[Term]) -> None:
         found = list(members(*terms))
         norms = [each for each in found if isinstance(each, Norm)]
-        numbers = _SUBSCRIPTS if len(norms) > 1 else ""
-        self._norms = {each: f"norm{numbers[index : index + 1]}" for index, each in enumerate(norms)}
+        numbers = [_subscript(number) if len(norms) > 1 else "" for number, _ in enumerate(norms, start=1)]
+        self._norms = {each: f"norm{number}" for each, number in zip(norms, numbers, strict=True)}
         self.branch = "f"
         self.meanings: dict[str, list[str]] = {}
 
@@ -82,7 +82,8 @@ class _Writer:
             return f"{term.name}·{self.term(term.of)}"
         if isinstance(term, Mixture):
             self._mean("s", "the softmax of learned logits")
-            return " + ".join(f"s{_SUBSCRIPTS[index]} {self.term(each)}" for index, each in enumerate(term.of))
+            parts = (f"({self.term(each)})" if isinstance(each, Sum) else self.term(each) for each in term.of)
+            return " + ".join(f"s{_subscript(number)} {part}" for number, part in enumerate(parts, start=1))
         assert isinstance(term, Sum)
         return " + ".join(self._product(coefficient, part) for coefficient, part in term.parts)
 
@@ -112,6 +113,10 @@ class _Writer:
         symbols = self.meanings.setdefault(meaning, [])
         if symbol not in symbols:
             symbols.append(symbol)
+
+
+def _subscript(number: int) -> str:
+    return str(number).translate(_SUBSCRIPTS)
 
 
 def _joined(symbol: str, written: str) -> str:

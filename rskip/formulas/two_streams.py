@@ -86,7 +86,7 @@ class Lanes(Formula):
 
     In the first layers y is x. λ starts at √1.1, v at 1, w at 3/2 after attention and 1 after feed-forward, b at -1/2.
 
-    :param ratio: share of the layers, counted from the first, in which y is x.
+    :param ratio: share of the layers, counted from the first, in which y is x. The last layer always has two lanes.
 
     Members: `norm`, `skip_weight` (λ), `branch_weight` (v), and with two lanes `lane_weight` (w).
     """
@@ -95,7 +95,7 @@ class Lanes(Formula):
     closing_norm = True
 
     def __init__(self, *, norm: TextNorm = "ln", ratio: Annotated[float, Bounds(0, 1)] = 0.64, place: Place) -> None:
-        single = min(int(ratio * place.layers), place.layers - 1)  # layers with one lane
+        single = min(math.floor(ratio * place.layers + 1e-9), place.layers - 1)  # layers with one lane
         feeds, doubled = place.branch == "ffn", place.layer > single
         skip = Learned("skip_weight", math.sqrt(1.1), size=1, symbol="λ")
         x = skip * X + Learned("branch_weight", 1.0, size=1, symbol="v") * F

@@ -156,7 +156,8 @@ class StatePassage(OperandPassage):
         """The block's output, in which a state of other form takes the place of the stream."""
         closing: StackConnection | None = self.block.__dict__["rskip_closing"]
         norm = self.block._modules.get("closing_norm")
-        if self.is_plain and norm is None and (closing is None or not closing.closes):
+        is_whole = self.number == len(self.connections)  # else the block left out its last branches, and output is read
+        if is_whole and self.is_plain and norm is None and (closing is None or not closing.closes):
             return output
         state: Any = self.state
         if closing is not None:
@@ -165,6 +166,8 @@ class StatePassage(OperandPassage):
             state = state.movedim(-1, 1) if self.second else state
         elif isinstance(state, tuple):
             state = list(state)  # libraries record only the first tensor of a tuple
+        elif self.is_plain and self.second:
+            state = state.movedim(-1, 1)
         return replaced(output, self.block.rskip_route.slot, state)
 
 

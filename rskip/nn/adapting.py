@@ -143,9 +143,9 @@ def adapt(
             undo.pop_all()
     torch.set_rng_state(random_state)
     adapted = [block for stack in found for block in stack.blocks]
-    for block in adapted:
-        for module in set(block.module.modules()) - former:
-            module.training = block.module.training
+    for module in model.modules():
+        for child in set(module.children()) - former:
+            child.training = module.training
     unclosed = tuple(each.name for each in found if each.final is None and is_pre_norm(each))
     unchanged = (*_left(adapted, spec), *(_unchanged_stacks(model) if blocks is None else ()))
     found = [stack for stack in found if any("residuals" in module._modules for module in stack.modules)]
@@ -239,6 +239,9 @@ def _check(model: nn.Module) -> None:
         if isinstance(module, AdaptedPart):
             advice = "build the model again, and adapt that one"
             raise SettingError("model", f"has blocks that are already adapted{where}", advice=advice)
+        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            problem = f"is wrapped in {type(module).__name__}{where}"
+            raise SettingError("model", problem, advice="adapt it, then wrap it")
         if isinstance(module, torch.jit.ScriptModule):
             raise SettingError("model", f"is scripted{where}, so its source is gone", advice="adapt it, then script it")
         if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
@@ -261,7 +264,7 @@ def _wanted(model: nn.Module, blocks: Any) -> Callable[[nn.Module], bool] | None
             expected = f"a module of the model, such as {', '.join(known[:5])}"
             raise SettingError.of_value("blocks", blocks, expected) from None
         return set(container.children()).__contains__
-    kinds = (blocks,) if isinstance(blocks, type) else tuple(blocks)
+    kinds = (blocks,) if isinstance(blocks, type) else tuple(blocks) if isinstance(blocks, Iterable) else ()
     if kinds and all(isinstance(each, nn.Module) for each in kinds):
         return set(kinds).__contains__
     if not kinds or not all(isinstance(each, type) and issubclass(each, nn.Module) for each in kinds):

@@ -136,7 +136,8 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             module.training = mode
         with torch.no_grad():
             for buffer, value in buffers:
-                buffer.copy_(value)
+                if not torch.equal(buffer, value):  # one that is expanded can't be written
+                    buffer.copy_(value)
 
 
 def evaluated(model: nn.Module, run: Callable[[], Any]) -> list[Tensor]:

@@ -60,6 +60,6 @@ class Removed(nn.Module):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         weight = state_dict.get(f"{prefix}weight")
         if weight is not None and "weight" not in self._non_persistent_buffers_set and weight.shape != (1, 1):
-            advice = "load it before you call rskip.adapt"
-            raise SettingError("state dict", "comes from a model that is not adapted", advice=advice)
+            problem = "comes from a model that is not adapted, or to another connection"
+            raise SettingError("state dict", problem, advice="load it before you call rskip.adapt, or adapt likewise")
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -28,7 +28,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             found.append(f"{name}: {new}, but its files have changed since the earlier run")
         elif name.endswith("sha256") and None not in (old, new):
             short = name.removesuffix("sha256").rstrip("_.")
-            found.append(f"{short}: the files have changed since the earlier run")
+            found.append(f"{short}: the content has changed since the earlier run")
         else:
             found.append(f"{name}: {_said(old)}, now {_said(new)}")
     return found

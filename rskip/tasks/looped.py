@@ -31,8 +31,8 @@ def scored_file(run: Run[Any]) -> Path:
 
 
 def finished(run: Run[Any]) -> bool:
-    """Whether the training is complete: it writes config.json last."""
-    return (training_folder(run).path / CONFIG).exists()
+    """Whether the training is complete: it writes config.json last. Without its model it is done again."""
+    return (training_folder(run).path / CONFIG).exists() and scored_file(run).exists()
 
 
 def evaluation_file(run: Run[Any]) -> Path:
@@ -70,6 +70,7 @@ def train(run: Run[Any], command: Callable[[str], list[str]]) -> None:
     """
     print(f"{run.name}, seed {run.seed}", flush=True)
     if not finished(run):
+        evaluation_file(run).unlink(missing_ok=True)  # of a model that was deleted
         precision = run.begin_session(asked=run.settings.train.precision)
         run.train(command(precision), resumed=training_folder(run).checkpoint.exists())
 

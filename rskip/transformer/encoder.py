@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
 
 from torch import Tensor, nn
 
@@ -57,10 +56,6 @@ class EncoderStack(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(config, number) for number in numbers)
         self.stack_connection = build_stack_connection(config.encoder_connection, config.encoder_embed_dim)
         self.layer_norm = build_closing_norm(config.encoder_connection, config.encoder_embed_dim)
-
-    def encoder_layers(self) -> list[EncoderLayer]:
-        """The layers, typed as encoder layers."""
-        return cast("list[EncoderLayer]", list(self.layers))
 
     def run_layers(self, x: Tensor, padding: Tensor, *, padded: bool | None = None) -> Memory:
         """Runs the layers on x (B, S, C), with `padding` (B, S) true at padding, and returns the memory.

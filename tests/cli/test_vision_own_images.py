@@ -98,7 +98,7 @@ def test_a_training_resumes_with_its_images_wherever_they_are(
     moved.parent.mkdir()
     moved.symlink_to(photos)
     (tmp_path / "other").symlink_to(photos / "train")  # split otherwise
-    message = "from a training run with other settings (images: the files have changed since the earlier run)"
+    message = "from a training run with other settings (images: the content has changed since the earlier run)"
     refused(message, "vision", *command, str(stopped), "--data", str(tmp_path / "other"))
     assert main(["vision", *command, str(stopped), "--data", str(moved)]) == 0
     assert main(["vision", *command, str(tmp_path / "whole"), "--data", str(photos)]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import re
@@ -168,6 +169,7 @@ def test_adapt_runs_the_model_as_its_loss_does(own: Path) -> None:
         ({"--connections": ["2rskip+lm"]}, "did you mean"),
         ({"--connections": ["deepnorm"]}, "branch"),
         ({"--connections": ["own"]}, "besides the baseline"),
+        ({"--baseline": ["2RSKIP+LN"]}, "besides the baseline"),
         ({"--data": ["nowhere.txt"]}, "no such file"),
         ({"--data": ["{own}:nothing"]}, "nothing"),
         ({"--loss": ["{own}:wrong_loss"]}, r"loss returns a tensor of shape \(4, 6, 11\)"),
@@ -253,6 +255,9 @@ def test_with_ray_each_missing_run_is_a_command(own: Path, monkeypatch: pytest.M
     shutil.rmtree("out")
     assert not main([word for word in words if word != "--ray"])
     assert len(stages[0]) == 4 <= len(stages[1]) and losses() == spread
+    given, one = module(own).batches(), next(Path("out/runs").glob("*/1.json"))
+    monkeypatch.setattr(module(own), "batches", lambda: given[::-1])
+    assert main([*words[:-1], "--only", str(one)]) == 2  # its data are not the plan's
     monkeypatch.setattr("rskip.cli._compare.run_jobs", lambda jobs, **_: [f"{jobs[0].name}: it failed"])
     shutil.rmtree("out")
     assert main(words) == 2
@@ -277,6 +282,8 @@ def test_own_batches_come_once_per_epoch_and_every_tenth_is_held_out() -> None:
     assert [int(batch) for batch, _ in data.held_out(CPU)] == [9, 19]
     sizes = OwnBatches.of([torch.zeros(3, 2)] * 9 + [{"x": torch.zeros(2, 2)}])
     assert [count for _, count in sizes.held_out(CPU)] == [2] and sizes.draw(1, CPU, Ranks(1, 2))(0)[1:] == (3, 6)
+    half = OwnBatches.of([torch.ones(4, dtype=torch.bfloat16).expand(2, 4)] * 10)
+    assert half.identity["batches_sha256"] == hashlib.sha256(b"\x80\x3f" * 16).hexdigest()
     with pytest.raises(ValueError, match="DataLoader"):
         OwnBatches.of(torch.utils.data.TensorDataset(torch.zeros(3)))
     draw = data.draw(1, CPU, Ranks())

@@ -110,9 +110,11 @@ def test_commands_for_more_certainty_replace_the_flag(planned: Callable[..., Run
     needed = found.rows[1].updates
     assert needed is not None and needed.needed is not None
     assert f"rskip compare gpt2 --minutes 1 --seeds {needed.needed}" in found.verdict()
-    words = ["rskip", "compare", "--rates", "0.1", "0.2", "gpt2"]
-    runs = Runs(plan=msgspec.structs.replace(found.plan, command=words, rates=[0.1, 0.2]), output=found.runs.output)
+    words = ["rskip", "compare", "gpt2", "--rates", ".12345", "0.2", "--minutes", "1"]
+    runs = Runs(plan=msgspec.structs.replace(found.plan, command=words, rates=[0.12345, 0.2]), output=found.runs.output)
     for job in runs.plan.pilots():
         write(runs, job, job.rate)
     verdict = Comparison(runs).verdict()
-    assert "rskip compare gpt2 --rates 0.0333 0.1 0.2" in verdict
+    assert "rskip compare gpt2 --minutes 1 --rates 0.0411 0.12345 0.2" in verdict
+    few = Comparison(planned({"own": (1.0, BASE[:2]), "mhc": (1.0, [1.99, 2.0])})).verdict()
+    assert "can't test" in few and "rskip compare gpt2 --minutes 1 --seeds 3" in few

@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from rskip.connections import build_connection
+from rskip.connections.formula import FormulaStack
+from rskip.formulas import StackFormula, X
+from rskip.formulas.terms import Number
 
 GATE_FULL = ["hidden.weight", "hidden.bias", "output.weight", "output.bias"]
 NORM = ["norm.weight", "norm.bias"]
@@ -103,3 +106,12 @@ def test_hooks_of_members_run_and_a_replaced_member_computes():
     connection.norms[0], connection.norms[1] = torch.nn.Identity(), torch.nn.Identity()
     torch.testing.assert_close(connection(x, f), 2 * x + f)
     assert called == [0]
+
+
+class Scaled(StackFormula):
+    enters, leaves = Number(3, "3") * X, Number(0.5, "0.5") * X
+
+
+def test_a_stack_of_one_stream_enters_and_leaves_as_its_formula_says():
+    stack, x = FormulaStack(4, Scaled()), torch.randn(2, 4)
+    torch.testing.assert_close((stack.enter(x), stack.leave(x)), (3 * x, 0.5 * x))

@@ -209,6 +209,7 @@ def test_a_class_with_its_own_before_and_after_passes_on_streams_unless_it_says_
         family = find_family("pairs")
         assert (family.passes, family.needs, family.works_on) == (passes, (passes,), ("text",))
         assert family.formula == "", "it has neither terms nor a text"
+    assert find_family("frac").passes == "x", "what its before keeps stays within the block"
 
 
 @pytest.mark.parametrize("name", ["2skip", "My-Skip", "my skip", "skip+ln", "_skip"])

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from rskip.connections import build_connection, hyper, stream_kernels
+from rskip.connections.attnres import DepthAttention
 from rskip.connections.formula import connection_of
 from rskip.cpu import find_library
 from rskip.formulas import SAS, F, Norm, X
@@ -290,6 +291,10 @@ def test_a_hook_at_the_norm_or_at_a_connection_of_x_is_called():
     given, kept = whole.before(torch.randn(2, 4, 128))
     whole.after(kept, given)
     assert len(seen) == 2
+    attention = DepthAttention(32)
+    attention.register_forward_hook(lambda *given: seen.append(given))
+    attention.attend((torch.randn(4, 32), torch.randn(4, 32)))
+    assert len(seen) == 3
 
 
 def test_logits_stay_in_float32_within_autocast():

@@ -110,7 +110,7 @@ def search() -> None:
 
 def linear_maps() -> None:
     used = draw.choice(MODELS)
-    layer = draw.choice(used.model.encoder.encoder_layers())
+    layer = draw.choice(used.model.encoder.layers)
     draw.choice([layer.fc1, layer.fc2, layer.self_attn.q_proj])(tensor(draw.randint(0, 5), draw.choice([32, 64])))
     weight = tensor(draw.randint(1, 70), draw.randint(1, 70))
     native_linear(library, PackedMap(library, weight, None), tensor(3, weight.size(1)))

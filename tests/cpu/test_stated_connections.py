@@ -76,6 +76,37 @@ class OneGate(Formula):
         self.y = Norm("outer", norm, terms.Gate("gate", (X,), "g") * X + F)
 
 
+class Repeated(Formula):
+    """A sum with x twice, which no kernel adds."""
+
+    def __init__(self, *, norm: TextNorm) -> None:
+        self.y = Norm("outer", norm, X + F + terms.Gate("gate", (X,), "g") * X)
+
+
+class ScaledInput(Formula):
+    """A branch that reads x/2, which kernels compute of norm(x) only."""
+
+    def __init__(self, *, norm: TextNorm) -> None:
+        self.reads, self.y = 0.5 * X, Norm("outer", norm, X + F)
+
+
+class MapsOfF(Formula):
+    """A low-rank map of f, which kernels compute of x only."""
+
+    text_only = True
+
+    def __init__(self, *, norm: TextNorm) -> None:
+        self.reads, self.y = Norm("inner", norm, X), X + F + terms.Map("up", terms.Map("down", F, 3))
+
+
+class GatesOfTwoWidths(Formula):
+    """One factor for x and one per feature for f, which no kernel computes at once."""
+
+    def __init__(self, *, norm: TextNorm) -> None:
+        alpha, beta = terms.Gate("alpha", (X, F), "α"), terms.Gate("beta", (X, F), "β", scalar=False)
+        self.y = alpha * X + beta * F + Norm("outer", norm, X + F)
+
+
 class Twice(Orthogonal):
     """Another formula, which it doesn't state."""
 
@@ -83,16 +114,19 @@ class Twice(Orthogonal):
         return super().combine(x, 2 * f)
 
 
+USERS = (Halved, OfTwoKinds, OneGate, Twice, Repeated, ScaledInput, MapsOfF, GatesOfTwoWidths)
+
+
 @pytest.fixture
 def own(monkeypatch):
-    """The families `halved`, `oftwokinds`, `onegate` and `twice`."""
+    """The families of `USERS`."""
     monkeypatch.setattr(families, "_families", dict(families._families))
-    for kind in (Halved, OfTwoKinds, OneGate, Twice):
+    for kind in USERS:
         register_connection(kind.__name__.lower(), source="this test")(kind)
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["halved", "oftwokinds", "onegate", "twice"])
+@pytest.mark.parametrize("name", [kind.__name__.lower() for kind in USERS])
 @pytest.mark.parametrize("norm", ["ln", "rms"])
 def test_a_users_connection_is_decoded_by_the_kernels_as_by_pytorch(name, norm, own, build, source):
     model = for_inference(build(f"{name}+{norm}"), "float32")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -17,6 +18,7 @@ from rskip.corpora.corpus import TextCorpus, UpstreamFile
 from rskip.files.checksum import sha256_file
 from rskip.language_modeling.data import load_data
 from rskip.language_modeling.generator import TextGenerator
+from rskip.language_modeling.run import METRICS
 from rskip.records import read_record
 from rskip.tasks import find_task
 from rskip.tasks.run import Run
@@ -59,6 +61,11 @@ def test_a_run_leaves_a_record_and_a_model(project: Path, prepared: Path, capsys
     assert (project / "results/mine/3.probe.jsonl").is_file()
     assert main(["run", "mine.yaml", "--gpus", "0", "--seeds", "3"]) == 0  # nothing to do
     assert main(["generate", "--model", "runs/mine/3", "--length", "5"]) == 0
+    (project / "runs/mine/3/evaluation.json").write_text(json.dumps(dict.fromkeys(METRICS, 99.0)))
+    for name in ("runs/mine/3/training/model.safetensors", "results/mine/3.json"):
+        (project / name).unlink()
+    assert main(["run", "mine.yaml", "--gpus", "0", "--seeds", "3"]) == 0  # trained and scored again
+    assert read_record(project / "results/mine/3.json").metrics == metrics
 
 
 def test_a_run_on_a_corpus_is_published_and_loaded_by_name(

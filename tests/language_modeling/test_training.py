@@ -110,7 +110,7 @@ def test_a_training_on_another_text_is_refused(trained: Path, prepared: Path) ->
     data = load_data(prepared)
     data = replace(data, described={**data.described, "files_sha256": "0" * 64})
     settings = TrainingSettings(**{**SETTINGS, "dropout": 0.1})
-    with pytest.raises(ValueError, match=r"other settings \(text: the files have changed since the earlier run\)"):
+    with pytest.raises(ValueError, match=r"other settings \(text: the content has changed since the earlier run\)"):
         train(settings, data=data, folder=trained, seed=5, device="cpu")
 
 

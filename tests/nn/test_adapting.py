@@ -428,6 +428,17 @@ def test_what_is_not_a_model_is_told():
     for given in ("vit", nn.Transformer):
         with pytest.raises(SettingError, match="expected a PyTorch model"):
             adapt(given, "2rskip+ln")
+    with pytest.raises(SettingError, match="wrapped in DataParallel"):
+        adapt(nn.DataParallel(torch_encoder()), "2rskip+ln")
+    for blocks in (3, torch_encoder().layers[0]):
+        with pytest.raises(SettingError, match="blocks is"):
+            adapt(torch_encoder(), "2rskip+ln", blocks=blocks)
+
+
+def test_a_buffer_that_is_expanded_is_no_obstacle():
+    model = torch_encoder()
+    model.register_buffer("mask", torch.ones(5).expand(3, 5))
+    adapt(model, "2rskip+ln")
 
 
 def test_branches_that_share_a_normalisation_still_share_it():
@@ -446,8 +457,9 @@ def test_the_librarys_state_is_loaded_where_norms_stay_and_refused_where_they_we
         adapted.load_state_dict(state)
     missing = adapted.load_state_dict(state, strict=False).missing_keys
     assert all("residuals" in name or "spec_record" in name for name in missing)
-    with pytest.raises(SettingError, match="^state dict comes from a model that is not adapted; load it before you"):
-        adapt(torch_encoder(), "prenorm+ln").load_state_dict(state, strict=False)
+    for other in (state, adapted.state_dict()):
+        with pytest.raises(SettingError, match="^state dict comes from a model that is not adapted, or to another"):
+            adapt(torch_encoder(), "prenorm+ln").load_state_dict(other, strict=False)
 
 
 def as_state(output: Any) -> Any:

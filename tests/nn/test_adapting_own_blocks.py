@@ -337,6 +337,32 @@ def test_an_optional_input_that_the_example_lacked_is_an_error_when_it_comes():
         model.blocks[0](model.embed(TOKENS), scale=2.0)
 
 
+class Leaves(Block):
+    """A block that may end before its last branch, or before the first."""
+
+    branches = 2
+
+    def forward(self, x):
+        if self.branches == 0:
+            return x
+        x = x + self.mlp(x)
+        if self.branches == 2:
+            x = x + self.other(x)
+        return x
+
+
+@pytest.mark.parametrize("spec", ["prenorm+rms", "layerscale+rms:init=1", "lns", "2rskip+ln"])
+@pytest.mark.parametrize("branches", [0, 1])
+def test_a_block_that_leaves_out_branches_returns_the_state_and_not_what_the_next_branch_reads(spec, branches):
+    block = adapt(nn.Sequential(Leaves(), Leaves()), spec, example=torch.randn(2, 3, WIDTH))[0]
+    for parameter in block.mlp.parameters():
+        nn.init.zeros_(parameter)
+    x = 10 * torch.randn(2, 3, WIDTH)
+    expected = x if branches == 0 or spec != "2rskip+ln" else block.residuals.connections()[0](x, torch.zeros_like(x))
+    block.branches = branches
+    torch.testing.assert_close(block(x), expected)
+
+
 def test_globals_that_are_patched_later_are_seen(monkeypatch):
     model = built(Functions)
     adapted = adapt(copy.deepcopy(model), "1xskip")

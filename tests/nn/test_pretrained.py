@@ -231,6 +231,29 @@ def test_encoder_decoders_are_loaded(kind: str, tmp_path: Path):
     assert torch.equal(loaded(TOKENS, decoder_input_ids=TOKENS).logits, expected)
 
 
+def test_one_stack_alone_is_refused_where_its_factors_depend_on_both(tmp_path: Path):
+    sizes = {"vocab_size": 61, "d_model": 24, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 2}
+    for spec in ("2rskip+ln", "askip+ln"):
+        model = adapt(transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes)).eval(), spec)
+        model.save_pretrained(tmp_path / spec)
+    found = from_pretrained(transformers.T5EncoderModel, tmp_path / "2rskip+ln")
+    assert len(found.encoder.block) == 2
+    with pytest.raises(SettingError, match="depends on the layers of both"):
+        from_pretrained(transformers.T5EncoderModel, tmp_path / "askip+ln")
+
+
+class Bare(transformers.GPT2Model):
+    """It returns a tensor."""
+
+    def forward(self, input_ids):
+        return super().forward(input_ids).last_hidden_state
+
+
+def test_a_model_that_returns_a_tensor_takes_streams():
+    torch.manual_seed(0)
+    assert adapt(Bare(build("gpt2").config).eval(), "mhc")(TOKENS).shape == (*TOKENS.shape, 24)
+
+
 @pytest.mark.parametrize("kind", ["m2m_100", "wav2vec2"])
 def test_layerdrop_is_refused_if_each_block_must_run(kind: str):
     wav2vec = {

@@ -18,7 +18,7 @@ from rskip.settings.differences import differences
         ({"model": {"path": "a", "sha256": "1"}}, {"model": {"path": "b", "sha256": "2"}}, ["model: a, now b"]),
         ({"model": {"path": "a", "sha256": "1"}}, {"model": {"path": "a", "sha256": "2"}},
          ["model: a, but its files have changed since the earlier run"]),
-        ({"files_sha256": "1"}, {"files_sha256": "2"}, ["files: the files have changed since the earlier run"]),
+        ({"files_sha256": "1"}, {"files_sha256": "2"}, ["files: the content has changed since the earlier run"]),
     ],
 )  # fmt: skip
 def test_settings_that_differ(before, now, expected):

@@ -85,7 +85,7 @@ def test_other_data_in_the_same_folder_is_another_training(project: Path, capsys
     (project / "data/corpus.json").unlink()
     write_record(project / "data", {name: value for name, value in record.items() if name not in ("files", "sizes")})
     assert main(TRAIN) == 2
-    assert "other settings (data: the files have changed since the earlier run)" in capsys.readouterr().err
+    assert "other settings (data: the content has changed since the earlier run)" in capsys.readouterr().err
 
 
 def test_a_mistake_before_the_training_leaves_the_folder_free(

@@ -57,7 +57,7 @@ INLINE void attend_head(const struct attention *a, const float *query, const int
         store(scores, i, e, FLOAT32);
         total += e;
     }
-    const float share = 1 / sum(total);
+    const float share = count ? 1 / sum(total) : 0; /* nothing to see: zeros, as PyTorch gives */
     if (weights)
         for (int64_t i = 0; i < count; i++) weights[slots[i]] += scores[i] * share / a->heads;
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from rskip.connections import HOST_NEEDS, StackConnection, build_stack_connection
+from rskip.connections import HOST_NEEDS, StackConnection, build_stack_connection, parse_connection
 from rskip.connections.connection import Resettable
 from rskip.connections.linear import LinearMap
 from rskip.connections.norms import Normalisation
@@ -24,6 +24,7 @@ from rskip.nn.residuals import Residual, no_weight_decay
 from rskip.settings.errors import SettingError
 
 SPEC, BLOCKS = "rskip_connection", "rskip_blocks"  # in a model's config: the connection, and the blocks' names
+_OF_BOTH_STACKS = ("askip", "deepnorm")  # their factors depend on the number of layers in the other stack too
 # Modules that set their own initial values. transformers skips those that have no tensors outside their members.
 _INITIALISED = (Resettable, Normalisation, LinearMap)
 
@@ -45,9 +46,15 @@ class AdaptedModel:
         if spec is None:
             advice = "load it with its library's class, then call rskip.adapt"
             raise SettingError("model", f"has no {SPEC} in its config", advice=advice)
+        paired = getattr(config, "is_encoder_decoder", False)  # an encoder's class turns it off
         super().__init__(config, *args, **settings)  # type: ignore[call-arg]
         loaded = torch.empty(0).is_meta  # from_pretrained loads the values later
-        blocks = _named_blocks(self, getattr(config, BLOCKS, ())) or None
+        names = getattr(config, BLOCKS, ())
+        blocks = _named_blocks(self, names) or None
+        alone = blocks is not None and len(blocks) < len(names)
+        if paired and alone and parse_connection(spec).family in _OF_BOTH_STACKS:
+            problem = f"has one stack of the saved model, and {spec} depends on the layers of both"
+            raise SettingError("model", problem, advice="load the whole model, and take its encoder")
         adapt(self, spec, blocks=blocks, example=example, host_supplies=HOST_NEEDS if loaded else ())  # type: ignore[type-var]
         if loaded:
             for each in self.modules():
@@ -208,6 +215,9 @@ def finish(model: nn.Module, spec: str, undo: ExitStack) -> None:
 
 def _leave_hidden_states(model: Any, args: Any, settings: dict[str, Any], output: Any) -> Any:
     """Makes each of `hidden_states` one tensor: the stack's output if it ended there, without the closing norm."""
+    has_states: bool = isinstance(output, dict) and output.get("hidden_states") is not None
+    if not (has_states or isinstance(output, tuple)):
+        return output
     stacks = []
     for block in model.modules():
         stack = block.__dict__.get("rskip_closing")
@@ -221,8 +231,8 @@ def _leave_hidden_states(model: Any, args: Any, settings: dict[str, Any], output
         if settings.get("output_hidden_states", model.config.output_hidden_states):
             expected = "return_dict=True, since this connection's hidden states consist of several tensors"
             raise SettingError.of_value("return_dict", False, expected)
-    elif (states := output.get("hidden_states")) is not None:
-        output.hidden_states = _left(states, stacks)
+    else:
+        output.hidden_states = _left(output["hidden_states"], stacks)
     return output
 
 
