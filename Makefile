@@ -114,7 +114,6 @@ $(STAMPS)/venv:
 	  echo 'error: no C++ compiler (g++, c++ or clang++) is on the PATH, and fairseq needs one: install g++' >&2; exit 1; }
 	@echo 'setting up $(VENV)/: this downloads PyTorch and compiles fairseq, once'
 	@"$(PYTHON)" -m venv $(VENV)
-	@$(PIP) 'pip>=25.1'  # which knows --group
 	@mkdir -p $(STAMPS)
 	@touch $@
 
@@ -123,6 +122,7 @@ $(STAMPS)/torch: $(STAMPS)/venv constraints.txt
 	@touch $@
 
 $(STAMPS)/rskip: $(STAMPS)/torch setup.py pyproject.toml $(wildcard rskip/cpu/source/*)
+	@$(PIP) 'pip>=25.1'  # the first with --group
 	@$(PIP) --editable '.[all]'
 	@touch $@
 
