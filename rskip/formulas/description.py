@@ -27,7 +27,10 @@ def example(family: Family) -> ConnectionSpec:
 def facts(spec: ConnectionSpec) -> Iterator[tuple[str, str]]:
     """The facts about a connection, as pairs of a name and its value."""
     family = find_family(spec.family)
-    yield "y", family.formula_of(spec.settings)
+    y = family.formula_of(spec.settings)
+    if spec.options and not family.is_formula:  # it comes from the class's docstring, as the details do
+        y += " (this line and the details: with the default options)"
+    yield "y", y
     paragraphs = (" ".join(each.split()) for each in documented(family.connection).split("\n\n")[1:])
     if details := " ".join(each for each in paragraphs if not each.startswith((":param", "Members:"))):
         yield "details", details.partition(" Members:")[0]

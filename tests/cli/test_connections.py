@@ -39,6 +39,8 @@ def test_a_description(capsys: pytest.CaptureFixture[str]) -> None:
         ("works on", "sequences"),
         ("needs", "the block position, several tensors from block to block"),
     } <= found
+    assert not any("default options" in line for line in lines)
+    assert "default options" in shown("hyper:exit=mean", capsys=capsys)[1], "the line states the sum of the streams"
 
 
 def test_every_family_can_be_described(capsys: pytest.CaptureFixture[str]) -> None:
