@@ -69,6 +69,14 @@ def test_every_shape(build, source, changes):
         assert_equal_decoding(model, source[:sentences], beams=3, steps=4)
 
 
+def test_a_sentence_of_padding_alone_attends_to_nothing(build):
+    model, first = for_inference(build("2rskip+ln"), "float32"), torch.full((2, 1), 2)
+    with torch.inference_mode():
+        memory = model.encode(torch.tensor([[4, 5, 2], [1, 1, 1]]))
+        logits = [each.step(first, each.start(memory)) for each in (model.model, model)]
+    torch.testing.assert_close(*logits)
+
+
 def test_nothing_is_decoded_of_nothing(build):
     """No sentences, no source, no prefix: as without native code, and no error."""
     model = for_inference(build("2rskip+ln"), "float32")
