@@ -13,8 +13,7 @@ from rskip.comparison.batches import Data, Images, OwnBatches, Text
 from rskip.comparison.models import EXPECTED, build_named, config_of, load_function, transformers_folder
 from rskip.comparison.options import ModelOptions, Options
 from rskip.comparison.plan import measure, read_plan
-from rskip.comparison.subjects import OWN, AdaptedModel, Loss, ShapedModel, Subject, model_loss, next_token_loss
-from rskip.connections import parse_connection
+from rskip.comparison.subjects import AdaptedModel, Loss, ShapedModel, Subject, as_written, model_loss, next_token_loss
 from rskip.files.checksum import sha256_file
 from rskip.language_modeling.data import TextData, load_data
 from rskip.language_modeling.preparation import TextOptions, prepare_text, read_parts
@@ -53,8 +52,7 @@ def named_subject(
     :param connections: how many are compared with the baseline; this and `time` decide the size of a gpt2 or llama.
     :raises SettingError: likewise OSError: no such model or data, or they don't fit.
     """
-    if baseline not in (None, OWN):
-        baseline = str(parse_connection(baseline))
+    baseline = None if baseline is None else as_written(baseline)
     if model in _SHAPES:
         text = _prepared(data, output)
         shaped = ShapedModel(data=text, size=_size(model, text, options, output, time, connections, device))

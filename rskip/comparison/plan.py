@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.comparison.options import Options
-from rskip.comparison.subjects import EVALUATIONS, OWN, Job, Subject
-from rskip.connections import parse_connection
+from rskip.comparison.subjects import EVALUATIONS, Job, Subject, as_written
 from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
 from rskip.machine.device import choose_device
@@ -128,7 +127,7 @@ def make_plan(
             advice = "repeat its settings, or choose another output folder"
             raise SettingError("output", f"is {output}, which has another comparison ({listed})", advice=advice)
     if connections is not None:
-        wanted = [each if each == OWN else str(parse_connection(each)) for each in connections]
+        wanted = list(map(as_written, connections))
     else:
         wanted = list(subject.recommended if before is None else before.connections)
     measured, evaluation = ({}, 0.0) if before is None else (before.measured, before.evaluation_seconds)

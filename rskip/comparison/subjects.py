@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rskip.comparison.batches import Data, examples
+from rskip.connections import parse_connection
 from rskip.language_modeling.data import TextData
 from rskip.language_modeling.settings import TrainingSettings, learning_rate
 from rskip.language_modeling.training import adamw, text_training
@@ -27,6 +28,11 @@ OWN = "own"  # the model as it is
 EVALUATIONS = 5  # per run
 _WARMUP = 100  # updates, in long runs
 Loss = Callable[[nn.Module, Any], Tensor]
+
+
+def as_written(connection: str) -> str:
+    """The name of a connection in plans: its spec as rskip writes it, or `OWN`."""
+    return OWN if connection == OWN else str(parse_connection(connection))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from rskip.settings.errors import SettingError
@@ -40,6 +41,10 @@ class Place:
         if not counts or layer != -(-self.sublayer // (blocks // layers)):
             expected = "sublayers a multiple of layers, and layer that of sublayer, from 1 to layers"
             raise SettingError.of_value("place", self, expected)
+
+    def first_layers(self, ratio: float) -> int:
+        """The number of layers in this share of the stack, rounded down."""
+        return math.floor(ratio * self.layers + 1e-9)  # 0.58 · 50 is 28.999... in floats
 
     @property
     def crosses(self) -> bool:

@@ -98,7 +98,7 @@ class MixLN(Formula):
     closing_norm = True
 
     def __init__(self, *, norm: TextNorm = "ln", ratio: Annotated[float, Bounds(0, 1)] = 0.25, place: Place) -> None:
-        if place.layer <= math.floor(ratio * place.layers + 1e-9):  # 0.58 · 50 is 28.999... in floats
+        if place.layer <= place.first_layers(ratio):
             self.y = Norm("norm", norm, X + F)
         else:
             self.reads, self.y = Norm("norm", norm, X), X + F

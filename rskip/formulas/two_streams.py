@@ -95,7 +95,7 @@ class Lanes(Formula):
     closing_norm = True
 
     def __init__(self, *, norm: TextNorm = "ln", ratio: Annotated[float, Bounds(0, 1)] = 0.64, place: Place) -> None:
-        single = min(math.floor(ratio * place.layers + 1e-9), place.layers - 1)  # layers with one lane
+        single = min(place.first_layers(ratio), place.layers - 1)  # layers with one lane
         feeds, doubled = place.branch == "ffn", place.layer > single
         skip = Learned("skip_weight", math.sqrt(1.1), size=1, symbol="λ")
         x = skip * X + Learned("branch_weight", 1.0, size=1, symbol="v") * F

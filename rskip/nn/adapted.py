@@ -156,8 +156,8 @@ class StatePassage(OperandPassage):
         """The block's output, in which a state of other form takes the place of the stream."""
         closing: StackConnection | None = self.block.__dict__["rskip_closing"]
         norm = self.block._modules.get("closing_norm")
-        is_whole = self.number == len(self.connections)  # else the block left out its last branches, and output is read
-        if is_whole and self.is_plain and norm is None and (closing is None or not closing.closes):
+        all_ran = self.number == len(self.connections)  # else the block left out its last branches, and output is read
+        if all_ran and self.is_plain and norm is None and (closing is None or not closing.closes):
             return output
         state: Any = self.state
         if closing is not None:
