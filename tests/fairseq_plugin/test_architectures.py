@@ -169,6 +169,7 @@ def test_supported_flags_reach_the_model(parse, task):
         (["--connection", "2xskip+bn"], "bn and gn1 are for feature maps"),
         (["--value-residual", "fixed", "--decoder-layerdrop", "0.1"], "--decoder-layerdrop is 0.1: expected 0 with"),
         (["--encoder-embed-dim", "30", "--encoder-attention-heads", "4"], "--encoder-embed-dim is 30: expected"),
+        (["--encoder-ffn-embed-dim", "0"], "--encoder-ffn-embed-dim is 0: expected"),
     ],
 )
 def test_mistakes_are_found_when_flags_are_parsed(parse, flags, message):
