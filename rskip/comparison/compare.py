@@ -14,10 +14,12 @@ from rskip.comparison.plan import make_plan
 from rskip.comparison.result import Comparison
 from rskip.comparison.running import Runs, do_runs
 from rskip.comparison.subjects import AdaptedModel, Loss, Subject, model_loss
+from rskip.machine.ranks import Ranks
 from rskip.records.statistics import scipy
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Positive
+from rskip.tasks.training import process_group
 from rskip.tasks.training_folder import Tracker
 
 
@@ -95,11 +97,14 @@ def compare_subject(
     chosen = subject.rates if rates is None else convert(list(rates), checked, name="rates")
     if not chosen:
         raise SettingError("rates", "is empty", expected="one learning rate or more")
-    plan = make_plan(subject, connections, options=options, rates=chosen, output=output, device=device, command=command)
-    runs = Runs(plan=plan, output=output)
-    if work is None:
-        show = lambda: print(f"\n{Comparison(runs).short()}", flush=True)  # noqa: E731
-        do_runs(subject, runs, device=device, tracker=tracker, after=show)
-    else:
-        work(runs)
+    with process_group(Ranks.from_environment(), device):
+        plan = make_plan(
+            subject, connections, options=options, rates=chosen, output=output, device=device, command=command
+        )
+        runs = Runs(plan=plan, output=output)
+        if work is None:
+            show = lambda: print(f"\n{Comparison(runs).short()}", flush=True)  # noqa: E731
+            do_runs(subject, runs, device=device, tracker=tracker, after=show)
+        else:
+            work(runs)
     return Comparison(runs)

@@ -118,6 +118,12 @@ def make_plan(
     :raises SettingError: the folder has another comparison, a connection is unknown or doesn't fit, or the time is too
         short; this says what is needed.
     """
+    ranks = Ranks.from_environment()
+    with ranks.together():
+        if not ranks.agree(repr(subject.identity)):
+            advice = "give its DataLoader a generator with a fixed seed"
+            expected = "the same batches in the same order"
+            raise SettingError("data", "differs between the processes of torchrun", expected=expected, advice=advice)
     before = read_plan(output) if (output / "plan.json").exists() else None
     if before is not None:
         length = "minutes" if options.updates is None else "updates"
@@ -156,11 +162,11 @@ def make_plan(
         raise SettingError("connections", "has none besides the baseline", expected="one or more")
     if before is None:
         plan = msgspec.structs.replace(plan, updates=options.updates or _affordable(plan, options.minutes))
-    if Ranks.from_environment().first:
+    if ranks.first:
         output.mkdir(parents=True, exist_ok=True)
         with atomic_file(output / "plan.json") as temporary:
             temporary.write_text(json.dumps(msgspec.to_builtins(plan), indent=1) + "\n")
-    Ranks.from_environment().wait()
+    ranks.wait()
     return plan
 
 

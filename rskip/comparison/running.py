@@ -21,7 +21,7 @@ from rskip.machine.ranks import Ranks
 from rskip.records import Record, read_record
 from rskip.settings.differences import differences
 from rskip.settings.errors import SettingError
-from rskip.tasks.training import Diverged, process_group, train
+from rskip.tasks.training import Diverged, train
 from rskip.tasks.training_folder import Tracker, TrainingFolder, read_points
 
 
@@ -87,14 +87,13 @@ def do_runs(
     :raises Interrupted: SIGTERM or SIGINT stopped a run, which was saved.
     """
     first = Ranks.from_environment().first
-    with process_group(Ranks.from_environment(), device):
-        for stage in runs.stages():
-            for job in stage:
-                if first:
-                    print(f"\n{describe(job)}: {runs.left()}", flush=True)
-                do_run(subject, job, runs, device=device, tracker=tracker)
-                if first and job.seed != PILOT:
-                    after()
+    for stage in runs.stages():
+        for job in stage:
+            if first:
+                print(f"\n{describe(job)}: {runs.left()}", flush=True)
+            do_run(subject, job, runs, device=device, tracker=tracker)
+            if first and job.seed != PILOT:
+                after()
 
 
 def describe(job: Job) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -122,6 +123,11 @@ class Ranks:
 
             torch.distributed.all_reduce(reduced, getattr(torch.distributed.ReduceOp, operation))
         return reduced
+
+    def agree(self, text: str) -> bool:
+        """Whether all ranks, which all call this, have the same text."""
+        sums = _tensor([zlib.crc32(text.encode())])
+        return bool(self.min(sums) == self.max(sums))
 
     def wait(self) -> None:
         """Waits until all ranks call this."""

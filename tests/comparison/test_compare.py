@@ -239,6 +239,12 @@ def test_two_processes_give_the_losses_of_one(
     assert len(one) == 4 and losses("two", updates=20) == pytest.approx(one, abs=1e-5)
 
 
+def test_processes_with_other_batches_are_refused(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ranks, "max", lambda _, sums: sums + 1)  # another process has another checksum
+    with pytest.raises(ValueError, match="data differs between the processes .*fixed seed"):
+        compared(own, ["2rskip+ln"])
+
+
 def test_with_ray_each_missing_run_is_a_command(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = command(own, "--rates", "1e-6", "1e-2", "--ray")
     stages = []
