@@ -27,8 +27,8 @@ _SCORED = re.compile(r"checkpoint\.best_(?P<metric>.+)_(?P<score>-?\d+(\.\d+)?)\
 def average_checkpoints(paths: Sequence[str | os.PathLike[str]]) -> Checkpoint:
     """The mean of every floating-point tensor in float32, summed in the given order.
 
-    Everything else (integer tensors, settings, fairseq's state) is from the last file. Only one file is in memory at a
-    time.
+    Everything else (integer tensors, settings, fairseq's state) is from the last file. The sum and one file are in
+    memory at a time.
 
     :raises ValueError: the files are from different models. The error names the first difference.
     """
@@ -38,6 +38,7 @@ def average_checkpoints(paths: Sequence[str | os.PathLike[str]]) -> Checkpoint:
         for name, tensor in first.model.items()
     }
     tied = tied_names(first.model)
+    first = checkpoint = replace(first, model=total)
     for path in paths[1:]:
         checkpoint = read_checkpoint(path)
         if difference := _difference(first, checkpoint, f"{paths[0]}", f"{path}"):
@@ -49,6 +50,7 @@ def average_checkpoints(paths: Sequence[str | os.PathLike[str]]) -> Checkpoint:
                 total[name] = tensor
         other_tied = tied_names(checkpoint.model)
         tied = {name: stored for name, stored in tied.items() if other_tied.get(name) == stored}
+        checkpoint = replace(checkpoint, model=total)
 
     for tensor in total.values():
         if tensor.is_floating_point():
@@ -123,21 +125,22 @@ def final_checkpoints(folder: str | os.PathLike[str], number: int, *, by: str = 
 
 
 def best_checkpoints(
-    folder: str | os.PathLike[str], number: int, *, by: str = "epoch", up_to: int | None = None
+    folder: str | os.PathLike[str], number: int, *, by: str | None = None, up_to: int | None = None
 ) -> list[Path]:
     """The `number` checkpoints of a folder with the best validation scores, best last.
 
-    They are fairseq's `checkpoint.best_*` files if there are any. Otherwise, or with `up_to`, they are the epoch or
-    update checkpoints (`by`) with the best recorded scores. The run's flag --maximize-best-checkpoint-metric determines
-    whether high scores are better. Of equal scores the later one is better.
+    They are fairseq's `checkpoint.best_*` files if there are any. Otherwise, or with `by` or `up_to`, they are the
+    checkpoints of epochs (or, with `by="update"`, of updates) with the best recorded scores. The run's flag
+    --maximize-best-checkpoint-metric determines whether high scores are better. Of equal scores the later one is better.
 
     :raises ValueError: the folder has fewer than `number`, or they recorded no score.
     """
     folder = Path(folder)
-    if up_to is None:
+    if by is None and up_to is None:
         scored = [path for path in sorted(folder.iterdir()) if _SCORED.fullmatch(path.name)]
         if scored:
             return best_scored(scored, number)
+    by = by or "epoch"
     found = _numbered(folder, by=by, up_to=up_to)
     validations = {path: read_validation(path) for path in found}
     scores = {path: each.score for path, each in validations.items() if each.score is not None and isfinite(each.score)}

@@ -47,7 +47,7 @@ def build_transformer(
     :param source_vocabulary: size of the source dictionary, including special tokens.
     :param target_vocabulary: size of the target dictionary, likewise.
     :param as_stored: whether to use the checkpoint's tensors in their types. Otherwise the parameters are copies in
-        float32. The tensors of a safetensors file are mapped, so they need no memory until they are used.
+        float32.
     :raises SettingError: the checkpoint has another task or kind of model, parts that `Transformer` lacks, or a
         connection that is not registered, or the sizes of the dictionaries differ.
     """

@@ -18,7 +18,9 @@ from rskip.files.whole import real_path, whole_folder
 from rskip.settings.errors import did_you_mean
 from rskip.text.finding import AssumedText
 
-TEXT_FILES = tuple(f"text/{name}" for name in ("pipeline.json", "codes.bpe", "sentencepiece.model"))
+TEXT_FILES = tuple(f"text/{name}" for name in (
+    "pipeline.json", "codes.bpe", "sentencepiece.model", "source.spm", "target.spm"
+))  # fmt: skip
 
 
 @contextmanager

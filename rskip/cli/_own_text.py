@@ -54,7 +54,7 @@ def add_own_text_arguments(parser: argparse.ArgumentParser) -> None:
         nargs=2,
         metavar=both,
         help="numbers or names of the columns of a table (default: the language codes if columns have these names, "
-        "otherwise 1 2)",
+        "otherwise the first two, in the order of the codes in the file's name)",
     )
     group.add_argument(
         "--languages",

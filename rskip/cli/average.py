@@ -19,8 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--last", type=int, metavar="N", help="average the last N checkpoints of FOLDER")
     which.add_argument(
-        "--best", type=int, metavar="N", help="average the N checkpoints of FOLDER with the best validation scores"
-    )
+        "--best", type=int, metavar="N",
+        help="average the N checkpoints of FOLDER with the best validation scores: fairseq's checkpoint.best_* files "
+        "if there are any and neither --by nor --up-to is given",
+    )  # fmt: skip
     which.add_argument(
         "--inputs", type=Path, nargs="+", metavar="FILE", help="average these checkpoints (.pt, .safetensors)"
     )
@@ -59,6 +61,7 @@ def run(args: argparse.Namespace) -> None:
         if args.folder is None:
             raise ValueError(f"--{which} needs FOLDER, the folder of checkpoints")
         select = checkpoint.last_checkpoints if which == "last" else checkpoint.best_checkpoints
-        inputs = select(args.folder, number, by=args.by or "epoch", up_to=args.up_to)
+        series = {} if args.by is None else {"by": args.by}
+        inputs = select(args.folder, number, **series, up_to=args.up_to)
     checkpoint.average_to_file(inputs, args.output, dtype=getattr(torch, args.dtype))
     print(f"averaged {len(inputs)}: {' '.join(path.name for path in inputs)} -> {args.output}")

@@ -9,12 +9,13 @@ from rskip.checkpoint.config_file import CONFIG, WEIGHTS
 from rskip.files.checksum import sha256_file
 from rskip.settings.errors import SettingError
 from rskip.settings.text import read_json
+from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextPipeline
 from rskip.text.tokenizer import Tokenizer
 
 
-def read_like(model: Path, languages: tuple[str, str]) -> Tokenizer:
-    """The model's text pipeline and dictionary.
+def read_like(model: Path, languages: tuple[str, str]) -> tuple[TextPipeline, Dictionary]:
+    """The model's text pipeline and its dictionary, which is that of both languages.
 
     :param model: a folder that `rskip train`, `rskip import` or publishing wrote.
     :raises FileNotFoundError: it lacks text/ or a dictionary.
@@ -33,7 +34,7 @@ def read_like(model: Path, languages: tuple[str, str]) -> Tokenizer:
     if not isinstance(tokenizer.text, TextPipeline) or tokenizer.text.config.added_tokens:
         advice = "give a folder that `rskip train` wrote"
         raise SettingError("like", f"is {model}, whose units can't prepare a corpus", advice=advice)
-    return tokenizer
+    return tokenizer.text, tokenizer.source
 
 
 def check_model_folder(setting: str, model: Path) -> None:

@@ -86,11 +86,14 @@ def prepare(
     :raises OSError: a server, a disk or a worker process failed.
     """
     output = real_path(output)
-    resolved = (options or PrepareOptions()).resolve(corpus)
+    options, model = options or PrepareOptions(), None
+    if like is not None:
+        model = read_like(like, (corpus.source, corpus.target))
+        options = dataclasses.replace(options, subwords="bpe" if model[0].config.subwords == "bpe" else None)
+    resolved = options.resolve(corpus)
     if like is not None:
         resolved = dataclasses.replace(resolved, subwords=None, size=None)
     planned = plan(corpus, resolved)
-    model = None if like is None else read_like(like, (corpus.source, corpus.target))
     if like is not None:
         planned["inputs"] = {**planned["inputs"], **describe_like(like)}
     work = output.with_name(output.name + ".partial")
@@ -157,12 +160,10 @@ def _remove(work: Path) -> None:
 
 
 def _setting(
-    corpus: Corpus, options: PrepareOptions, *, work: Path, workers: int, like: Tokenizer | None
+    corpus: Corpus, options: PrepareOptions, *, work: Path, workers: int, like: tuple[TextPipeline, Dictionary] | None
 ) -> Setting:
     if like is not None:
-        assert isinstance(like.text, TextPipeline)
-        config = like.text.config
-        return Setting(options=options, config=config, tokenised=False, work=work, workers=workers, like=like)
+        return Setting(options=options, config=like[0].config, tokenised=False, work=work, workers=workers, like=like)
     kind = options.subwords
     assert kind is not None
     packages = ["sacremoses", "subword-nmt" if kind == "bpe" else "sentencepiece"]

@@ -34,7 +34,6 @@ from rskip.settings.errors import SettingError
 from rskip.text.dictionary import BOS, EOS, PAD, UNK, Dictionary
 from rskip.text.pipeline import LanguageText, TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding, Subwords, subwords_class
-from rskip.text.tokenizer import Tokenizer
 from rskip.text.words import MosesTokeniser, PlainTokeniser
 
 with extra("translation", what="a corpus of text"):
@@ -60,7 +59,7 @@ class Setting:
     :param tokenised: whether the corpus's text is tokenised already.
     :param work: the folder for the files of the stages.
     :param workers: number of processes; it does not change the result.
-    :param like: the model whose units and dictionary are used; None: they are learnt.
+    :param like: the text pipeline and the dictionary of a model, which are used; None: they are learnt.
     """
 
     options: PrepareOptions
@@ -68,7 +67,7 @@ class Setting:
     tokenised: bool
     work: Path
     workers: int
-    like: Tokenizer | None = None
+    like: tuple[TextPipeline, Dictionary] | None = None
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -329,9 +328,8 @@ def learn(setting: Setting, blocks: Sequence[KeptBlock]) -> TextPipeline:
     if (folder / "pipeline.json").exists():  # `save` writes it last
         return TextPipeline.load(folder)
     if setting.like is not None:
-        assert isinstance(setting.like.text, TextPipeline)  # as `read_like` has checked
-        setting.like.text.save(folder)
-        return setting.like.text
+        setting.like[0].save(folder)
+        return setting.like[0]
     kind, size = setting.options.subwords, setting.options.size
     assert kind is not None and size is not None
     pairs = sum(block.size for block in blocks)
@@ -413,7 +411,7 @@ def write_dictionary(setting: Setting, pipeline: TextPipeline, files: Iterable[P
     if setting.like is None:
         path.write_bytes("".join(f"{token} {number}\n" for token, number in dictionary_entries(counts)).encode())
         return Dictionary.load(path)
-    dictionary = setting.like.source
+    dictionary = setting.like[1]
     if unknown := sum(number for token, number in counts.items() if token not in dictionary):
         tokens = f"{unknown:,} of {counts.total():,} training tokens"
         print(f"{tokens} are unknown to the model, which can't learn them", file=sys.stderr)

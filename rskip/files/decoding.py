@@ -45,11 +45,12 @@ def decoding(name: str) -> Iterator[None]:
         raise ImageError(f"{name}: {problem}") from None
 
 
-def rgb(image: Image, name: str = "an image") -> Image:
+def rgb(image: Image, name: str = "an image", *, of: Image | None = None) -> Image:
     """Converts the image to RGB. Scales 16 bits per value to 8, and puts transparent parts on white.
 
     Works strip by strip, to save memory.
 
+    :param of: the image that this is a rotated copy of, which lacks the file's type; None: this is the image.
     :raises ImageError: the image has 32 bits per value, whose type doesn't tell which value is white.
     """
     from PIL import Image
@@ -57,7 +58,7 @@ def rgb(image: Image, name: str = "an image") -> Image:
     deep = image.mode.startswith("I") or image.mode == "F"
     if not deep and not image.has_transparency_data:
         return image if image.mode == "RGB" else image.convert("RGB")
-    white = _white(image, name) if deep else None
+    white = _white(of or image, name) if deep else None
     result = Image.new("RGB", image.size)
     rows = max(1, _STRIP // image.width)
     for top in range(0, image.height, rows):

@@ -48,7 +48,7 @@ def read_image(source: Any, *, least_side: int = LEAST_SIDE) -> Image:
     with decoding(name):
         if isinstance(source, Image.Image):
             _refuse_size(source.size, name, least=least_side, most=MOST_PIXELS)
-            return rgb(ImageOps.exif_transpose(source), name)
+            return rgb(ImageOps.exif_transpose(source), name, of=source)
         with _opened(source, name) as image:
             most = 64 * MOST_PIXELS if image.format == "JPEG" else MOST_PIXELS
             _refuse_size(image.size, name, least=least_side, most=most)

@@ -23,7 +23,6 @@ _KINDS: dict[str, Any] = {
     "LongStorage": np.int64, "IntStorage": np.int32, "ShortStorage": np.int16, "CharStorage": np.int8,
     "ByteStorage": np.uint8, "BoolStorage": np.bool_,
 }  # fmt: skip
-_BFLOAT16 = "BFloat16Storage"
 
 
 class _Storage(NamedTuple):
@@ -111,7 +110,7 @@ def _in_row(file: Any) -> tuple[Any, Callable[[_Storage], np.ndarray]]:
 
 
 def _array(view: _View, storage: np.ndarray) -> np.ndarray:
-    if storage.dtype == np.uint16 and view.storage.kind == _BFLOAT16:
+    if storage.dtype == np.uint16:  # bfloat16
         storage = (storage.astype(np.uint32) << 16).view(np.float32)
     places = [(count - 1) * step for count, step in zip(view.size, view.stride, strict=True)]
     if min((view.offset, *view.size, *view.stride)) < 0 or (

@@ -124,5 +124,5 @@ def _is_whole(folder: Path, entry: ModelEntry) -> bool:
             file_difference(folder / path, size=file.size, sha256=file.sha256) is None
             for path, file in entry.files.items()
         )
-    except OSError:  # a file is missing or can't be read, or the folder's name is too long
+    except OSError:  # a file can't be read, or the folder's name is too long
         return False

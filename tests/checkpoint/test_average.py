@@ -44,17 +44,6 @@ def test_half_precision_is_summed_in_float32(save_fairseq):
     assert average.item() == 2051 / 4
 
 
-def test_same_arithmetic_as_fairseqs_script(save_fairseq):
-    torch.manual_seed(0)
-    models = [{"w": torch.randn(50, 7), "v": torch.randn(3)} for _ in range(10)]
-    average = average_checkpoints([save_fairseq(f"{n}.pt", model) for n, model in enumerate(models)])
-    for name in ("w", "v"):
-        total = models[0][name].clone()
-        for model in models[1:]:
-            total += model[name]
-        assert torch.equal(average.model[name], total.div_(10))
-
-
 def test_integers_settings_and_state_come_from_the_last_file(save_fairseq):
     first = save_fairseq("a.pt", {"n": torch.tensor([1])}, settings={"dropout": 0.1}, score=2.0)
     last = save_fairseq("b.pt", {"n": torch.tensor([4])}, settings={"dropout": 0.3}, score=1.0)
@@ -217,6 +206,7 @@ def test_of_equal_scores_the_later_is_better_and_up_to_leaves_named_files_out(sa
     save_fairseq("checkpoint.best_loss_3.0001.pt", MODEL)
     assert names(best_checkpoints(tmp_path, 1)) == ["checkpoint.best_loss_3.0001.pt"]
     assert names(best_checkpoints(tmp_path, 1, up_to=10)) == ["checkpoint10.pt"]
+    assert names(best_checkpoints(tmp_path, 1, by="epoch")) == ["checkpoint11.pt"]
 
 
 def test_best_of_too_few_or_unknown_scores(save_fairseq, tmp_path):

@@ -62,8 +62,9 @@ def test_16_bits_are_scaled_by_their_type_and_not_by_an_image_s_maximum(kind, br
     pixels = np.full(SIZE[::-1], 2_570, dtype=np.uint16)
     pixels[0, 0] = brightest
     Image.fromarray(pixels).save(tmp_path / f"deep.{kind}")
-    found = np.asarray(read_image(tmp_path / f"deep.{kind}"))
-    assert found[5, 5].tolist() == [10, 10, 10] and found[0, 0].tolist() == [brightest // 257] * 3
+    for source in (tmp_path / f"deep.{kind}", Image.open(tmp_path / f"deep.{kind}")):
+        found = np.asarray(read_image(source))
+        assert found[5, 5].tolist() == [10, 10, 10] and found[0, 0].tolist() == [brightest // 257] * 3
 
 
 def test_12_bits_of_a_tiff_are_scaled_to_8(tmp_path):
@@ -72,7 +73,8 @@ def test_12_bits_of_a_tiff_are_scaled_to_8(tmp_path):
     bits = struct.pack("<HHI", 258, 3, 1)  # the tag of bits per sample
     assert content.count(bits + b"\x10") == 1
     (tmp_path / "deep.tif").write_bytes(content.replace(bits + b"\x10", bits + b"\x0c"))
-    assert colour(read_image(tmp_path / "deep.tif")).tolist() == [255, 255, 255]
+    for source in (tmp_path / "deep.tif", Image.open(tmp_path / "deep.tif")):
+        assert colour(read_image(source)).tolist() == [255, 255, 255]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])

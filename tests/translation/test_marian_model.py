@@ -184,9 +184,10 @@ def test_rskip_translates_alike_with_a_model_of_sentencepiece(tmp_path: Path, ca
 def test_rskip_translates_alike_with_an_opus_model(tmp_path: Path) -> None:
     theirs = write_theirs(tmp_path / "opus", separate=True)
     output = tmp_path / "again"
-    assert main(["export", "huggingface", "--model", str(theirs), "--output", str(output)]) == 0
-    assert translated(output) == translated(theirs)
-    assert {"source.spm", "target.spm", "target_vocab.json"} < {path.name for path in output.iterdir()}
+    for command in ("export", "import") * 2:  # each replaces what it wrote
+        assert main([command, "huggingface", "--model", str(theirs), "--output", f"{output / command}", "--force"]) == 0
+    assert translated(output / "export") == translated(theirs)
+    assert {"source.spm", "target.spm", "target_vocab.json"} < {path.name for path in (output / "export").iterdir()}
 
 
 def test_a_model_of_the_zoo_has_its_scores_and_its_licence(root: Path, tmp_path: Path, capsys: Any) -> None:

@@ -106,5 +106,5 @@ def test_what_does_not_fit_is_told(
         assert main(words) == 2, words
         error = capsys.readouterr().err
         assert error.count("\n") == 1 and told in error, error
-    assert not main(["prepare", *given[:-1], "b", "--like", model])
+    assert not main(["prepare", *given[:-1], "b", "--like", model, "--bpe-dropout", "0.1"])  # the model's units are bpe
     assert Dictionary.load("b/dict.en.txt").tokens == Dictionary.load(f"{model}/dict.en.txt").tokens
