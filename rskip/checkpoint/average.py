@@ -131,7 +131,7 @@ def best_checkpoints(
 
     They are fairseq's `checkpoint.best_*` files if there are any. Otherwise, or with `by` or `up_to`, they are the
     checkpoints of epochs (or, with `by="update"`, of updates) with the best recorded scores. The run's flag
-    --maximize-best-checkpoint-metric determines whether high scores are better. Of equal scores the later one is better.
+    --maximize-best-checkpoint-metric determines whether high scores are better. Of equal ones the later one is better.
 
     :raises ValueError: the folder has fewer than `number`, or they recorded no score.
     """

@@ -27,6 +27,7 @@ from rskip.cli.main import MISTAKE, loading_for_good, run_module, termination_ra
 from rskip.files.images import find_images
 from rskip.files.plot import check_plot
 from rskip.files.resumable import check_unfinished, complete, how_to_resume, unfinished_parts
+from rskip.files.whole import output_file
 from rskip.generation.options import SearchOptions
 
 COMMANDS = ("extract",)
@@ -115,6 +116,7 @@ def check_output(args: argparse.Namespace, images: Sequence[Path]) -> None:
     if args.output is not None:
         flags = {"--attention": args.attention_folder, "--sheet": args.sheet, "--format text": args.format == "text"}
         refuse_flags(flags, "can't be combined with --output, which writes JSON lines")
+        args.output = output_file(args.output)
         check_unfinished(args.output, 0, 1, resume=args.resume)
     else:
         refuse_flags({"--resume": args.resume}, "needs --output FILE")

@@ -45,7 +45,8 @@ def run(args: argparse.Namespace) -> None:
     path = model_path(args.model, task="language_modeling")
     model = TextGenerator.from_pretrained(path, tokens=args.tokens, device=args.device)
     if args.score is not None:
-        found = model.score(decoded(args.score.read_bytes(), source=line_name(args.score)))
+        text = decoded(args.score.read_bytes(), source=line_name(args.score))
+        found = model.score(text.replace("\r\n", "\n"))  # as in the training text
         print(
             f"{found.nats_per_token:.4f} nats per {model.tokens.unit} (perplexity {found.perplexity:.3f}), "
             f"{found.bits_per_character:.4f} bits per character; {found.characters:,} characters"

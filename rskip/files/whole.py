@@ -29,6 +29,19 @@ def real_path(path: str | os.PathLike[str]) -> Path:
     return real
 
 
+def output_file(path: str | os.PathLike[str]) -> Path:
+    """The path of a file that a rename may replace: what `path` leads to if it is a link, otherwise `path`.
+
+    :raises OSError: `path` is a folder, a pipe or a device, or a link that leads back to itself.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "a pipe or a device: expected a file", str(path))
+    return real_path(path) if path.is_symlink() else path
+
+
 def check_apart(output: Path, data: Path) -> None:
     """:raises ValueError: `output` is the folder `data`, or lies in it."""
     place = real_path(data)
@@ -38,16 +51,16 @@ def check_apart(output: Path, data: Path) -> None:
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yields a temporary path next to `path`. It becomes `path` if the block succeeds, and is removed otherwise.
+    """Yields a temporary path. It becomes `path` if the block succeeds, and is removed otherwise.
+
+    It is next to `path`, or if that is a link, next to the file that it leads to.
 
     The content reaches the disk before the rename, so that a crash leaves the old or the new file, never a part.
     Removes temporary files that killed processes left for the same `path` more than a day ago.
 
-    :raises IsADirectoryError: `path` is a folder; the block does not begin.
+    :raises OSError: `path` is no file, see `output_file`; the block does not begin.
     """
-    path = Path(path)
-    if path.is_dir():  # the rename would fail too, but its error would name the temporary file
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    path = output_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_left(path, seconds=_ABANDONED_SECONDS)
     temporary = path.parent / f".{path.name}.{os.urandom(4).hex()}.partial{path.suffix}"

@@ -1,16 +1,9 @@
-"""Represents the result of a beam search, also as plain values for JSON and other processes."""
+"""Represents the result of a beam search."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
-
-import numpy
-from msgspec import Meta
-
-from rskip.settings.kinds import Index
+from typing import Any
 
 Values = Any  # a Tensor or a numpy.ndarray
 
@@ -31,32 +24,3 @@ class Hypothesis:
     score: float
     token_scores: Values | None = None
     attention: Values | None = None
-
-
-_Score = Annotated[float, Meta(extra={"also": (math.inf, -math.inf)})]
-_FlatHypothesis = tuple[list[Index], _Score, list[_Score] | None, list[list[float]] | None]
-FlatBatch = list[list[_FlatHypothesis]]
-
-
-def flat(found: Sequence[Sequence[Hypothesis]]) -> FlatBatch:
-    """The hypotheses of a batch as plain values, also for JSON: each tensor would need a file in shared memory."""
-    return [
-        [(each.tokens.tolist(), each.score, _listed(each.token_scores), _listed(each.attention)) for each in hypotheses]
-        for hypotheses in found
-    ]
-
-
-def rebuilt(values: FlatBatch) -> list[list[Hypothesis]]:
-    """The inverse of `flat`, with NumPy arrays."""
-    return [
-        [Hypothesis(numpy.array(tokens, numpy.int64), score, *map(_array, rest)) for tokens, score, *rest in hypotheses]
-        for hypotheses in values
-    ]
-
-
-def _listed(values: Values | None) -> Any:
-    return None if values is None else values.tolist()
-
-
-def _array(values: Any) -> Values | None:
-    return None if values is None else numpy.array(values, numpy.float32)

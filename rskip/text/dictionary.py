@@ -85,10 +85,9 @@ class Dictionary:
         """The index of a token, or that of `<unk>` for an unknown one."""
         return self._indices.get(token, self.unk_index)
 
-    def encode_line(self, line: str, *, append_eos: bool = True) -> list[int]:
-        """The indices of a line's tokens, which are separated by white space."""
-        indices = [self.index(token) for token in line.split()]
-        return [*indices, self.eos_index] if append_eos else indices
+    def encode_line(self, line: str) -> list[int]:
+        """The indices of a line's tokens, which are separated by white space, and of the end symbol."""
+        return [*map(self.index, line.split()), self.eos_index]
 
     def decode(self, indices: Iterable[int]) -> str:
         """The tokens joined by single spaces, without `<s>`, `</s>` and `<pad>`."""

@@ -141,7 +141,7 @@ class TextPipeline:
 
     def decode(self, tokens: str) -> str:
         """The raw sentence of model tokens of the target language, joined by spaces, without special added tokens."""
-        return self._target.sentence(self.subwords.join(self._added.visible(tokens)))
+        return self._target.sentence(self.subwords.join(self._added.visible(tokens)).strip())
 
     def save(self, folder: str | Path) -> None:
         """Writes pipeline.json and the files of the subword units into `folder`, which is created if it is missing."""

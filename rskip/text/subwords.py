@@ -237,7 +237,7 @@ class SentencePiece:
         """The text that SentencePiece decodes. `<unk>` and units that the model doesn't have stay unchanged."""
         unknown = self._processor.id_to_piece(self._processor.unk_id())
         pieces = ["\0" if unit == unknown else unit for unit in units.split(" ")]
-        return self._processor.decode(pieces).replace("\0", unknown).replace("\u2581", " ").strip()
+        return self._processor.decode(pieces).replace("\0", unknown).replace("\u2581", " ")
 
 
 class SentencePieceBPE(SentencePiece):
@@ -250,8 +250,9 @@ class SentencePieceBytes(SentencePiece):
     """Like `SentencePieceBPE`, but no character is replaced by a similar one, and a character without a unit becomes
     the units of its bytes, such as `<0xE2>`.
 
-    A dictionary of all units therefore knows every character, and text decodes to what was encoded. The rarest
-    characters of the training text, one in 2,000, get no unit, so that the model learns the units of bytes too.
+    A dictionary of all units therefore knows every character, and text decodes to what was encoded, without spaces at
+    its ends and with one for several. The rarest characters of the training text, one in 2,000, get no unit, so that
+    the model learns the units of bytes too.
     """
 
     training: Mapping[str, Any] = {

@@ -10,7 +10,7 @@ from rskip.checkpoint.fairseq_languages import language_pairs, language_tokens
 from rskip.text import TextPipeline
 from rskip.text.finding import TokenizerSettings, described, find_languages_of
 from rskip.text.languages import LanguageTokens
-from rskip.translation.model_files import Stored, StoredEnsemble, StoredWeights, open_model
+from rskip.translation.model_files import StoredEnsemble, StoredGraphs, StoredWeights, open_model
 
 Description = dict[str, Any]
 
@@ -43,12 +43,11 @@ def _in_words(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _describe(stored: Stored, dictionaries: str | os.PathLike[str] | None) -> Description:
-    if not isinstance(stored, StoredWeights):
-        settings = getattr(stored, "settings", None)
-        wanted = ("source_language", "target_language", "precision")
-        about = {name.partition("_")[0]: str(getattr(settings, name)) for name in wanted if hasattr(settings, name)}
-        return {"file": str(stored.file), **about}
+def _describe(stored: StoredWeights | StoredGraphs, dictionaries: str | os.PathLike[str] | None) -> Description:
+    if isinstance(stored, StoredGraphs):
+        of = stored.settings
+        languages = {"source": of.source_language, "target": of.target_language}
+        return {"file": str(stored.file), **languages, "precision": of.precision}
     config = stored.config
     tokens = language_tokens(config)
     if tokens is not None and not tokens.codes:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rskip.files.resumable import check_unfinished, unfinished_parts
+from rskip.files.whole import output_file
 from rskip.files.windows import STANDARD_INPUT
 from rskip.machine.ranks import Ranks
 
@@ -50,14 +51,14 @@ def plan_jobs(inputs: Sequence[str], output: str | None) -> list[Job]:
     for each in inputs:
         if each != STANDARD_INPUT:
             _check_readable(each)
-    if output in (None, STANDARD_OUTPUT):
+    if output in (None, STANDARD_OUTPUT) or _is_standard_output(output):
         return [Job(tuple(inputs), None)]
     if not (output.endswith("/") or os.path.isdir(output)):
-        jobs = [Job(tuple(inputs), Path(output))]
+        jobs = [Job(tuple(inputs), _without_links(Path(output)))]
     else:
         if STANDARD_INPUT in inputs:
             raise ValueError(f"the output folder {output} is for files, not for the standard input: give a file")
-        jobs = [Job((each,), Path(output, Path(each).name)) for each in inputs]
+        jobs = [Job((each,), _without_links(Path(output, Path(each).name))) for each in inputs]
     _check_outputs(jobs, inputs)
     return jobs
 
@@ -77,6 +78,15 @@ def unfinished_jobs(jobs: Sequence[Job], ranks: Ranks, *, resume: bool) -> tuple
                 continue
         missing.append(job)
     return missing, whole
+
+
+def _without_links(path: Path) -> Path:
+    """The path of a file to write; of a pipe or a device the given path."""
+    return output_file(path) if path.is_file() or not path.exists() else path
+
+
+def _is_standard_output(path: str) -> bool:
+    return os.path.exists(path) and os.path.exists("/dev/stdout") and os.path.samefile(path, "/dev/stdout")
 
 
 def _check_readable(path: str) -> None:

@@ -44,18 +44,13 @@ class OnnxState:
 
 
 class OnnxTransformer:
-    """A `TranslationModel` from a folder of graphs. Pickling stores the folder's path.
-
-    :param threads: number of onnxruntime's threads (default: that of PyTorch).
-    """
+    """A `TranslationModel` from a folder of graphs, with PyTorch's number of threads. Pickling stores its path."""
 
     device = torch.device("cpu")
 
-    def __init__(self, folder: Path, settings: OnnxSettings, *, threads: int | None = None) -> None:
+    def __init__(self, folder: Path, settings: OnnxSettings) -> None:
         self.folder, self.settings = folder, settings
-        self._encoder, self._step = (
-            _open(folder / name, threads or torch.get_num_threads()) for name in (ENCODER, STEP)
-        )
+        self._encoder, self._step = (_open(folder / name, torch.get_num_threads()) for name in (ENCODER, STEP))
         self.precision = settings.precision
         self.max_positions, self.max_source_positions = settings.max_target_positions, settings.max_source_positions
         self.trained_source_positions = settings.trained_source_positions

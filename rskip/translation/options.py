@@ -49,7 +49,7 @@ class CpuSettings(Checked):
     workers: Annotated[
         Annotated[int, Meta(ge=1, le=128)] | None,
         Meta(
-            description="processes that share the CPU's threads; each has a copy of the model (default: for files of "
-            f"more than {LARGE // 1000} kB one per thread, at most {MAX_WORKERS}; otherwise 1)"
+            description="processes that share the CPU's threads; each has a copy of the model (default: for more "
+            f"than {LARGE // 1000} kB in all one per thread, at most {MAX_WORKERS}; otherwise 1)"
         ),
     ] = None

@@ -222,6 +222,5 @@ def _check_enough_checkpoints(train: Mapping[str, Flag], average: AverageSetting
         written = updates // every if isinstance(updates, int) and updates > 0 else None
         limit = f"train.max-update is {updates} and train.save-interval-updates {interval}"
     if isinstance(written, int) and (written > 0 or interval) and written < average.last:
-        is_default = f" ({average.last} is the default)" if average == AverageSettings() else ""
-        advice = f"add `average: {{last: {max(written, 1)}}}` to the recipe, or a smaller number{is_default}"
+        advice = f"set average.last to {max(written, 1)} or less (with --set: average.last={max(written, 1)})"
         raise SettingError("average.last", f"is {average.last}, but {limit}", advice=advice)

@@ -237,6 +237,8 @@ class Translator:
         rule = self._length_rule(too_long, limit)
         if prefixes is None:
             prefixes = [None] * len(texts)
+        if len(prefixes) != len(texts):
+            raise SettingError("prefixes", f"has {len(prefixes):,} items", expected=f"one per text, {len(texts):,}")
         sources = []
         for number, (text, prefix) in enumerate(zip(texts, prefixes, strict=True), start=1):
             try:
@@ -266,6 +268,8 @@ class Translator:
     def _length_rule(self, too_long: TooLong, limit: int | None) -> LengthRule:
         if too_long not in (known := get_args(TooLong)):
             raise SettingError.of_value("too_long", too_long, " or ".join(known))
+        if limit is not None and limit < 2:
+            raise SettingError.of_value("max_source_tokens", limit, "2 or more")
         bound, trained = self.model.max_source_positions, self.model.trained_source_positions
         if bound is not None:
             limit = min(limit or bound, bound)

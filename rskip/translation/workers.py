@@ -5,10 +5,13 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from typing import Any
+
+import numpy
 
 from rskip.cpu.threads import set_threads, threads
 from rskip.generation import Hypothesis, SearchOptions
-from rskip.generation.hypothesis import FlatBatch, flat, rebuilt
 from rskip.machine.memory import keep_freed_memory
 from rskip.machine.workers import WorkerProcesses
 from rskip.translation.search import SEEDS, Segment, TranslationModel, search_batch
@@ -42,8 +45,7 @@ class Workers:
         """Searches the batches in parallel and yields the results in order. It is thread-safe."""
         each = [options.of_part(number * SEEDS) for number in range(len(batches))]
         try:
-            for batch in self._processes.pool.map(_search, batches, each):
-                yield rebuilt(batch)
+            yield from self._processes.pool.map(_search, batches, each)
         except BrokenProcessPool as error:
             raise ValueError(
                 "a worker process was killed, perhaps because the memory is full: use fewer workers, or smaller batches"
@@ -71,7 +73,14 @@ def _load_model(model: bytes, share: int) -> None:
     set_threads(share)  # of PyTorch too, if the model needed it
 
 
-def _search(batch: Sequence[Segment], options: SearchOptions) -> FlatBatch:
+def _search(batch: Sequence[Segment], options: SearchOptions) -> list[list[Hypothesis]]:
     if isinstance(_model, Exception):
         raise _model
-    return flat(search_batch(_model, batch, options))
+    return [list(map(_in_numpy, found)) for found in search_batch(_model, batch, options)]
+
+
+def _in_numpy(found: Hypothesis) -> Hypothesis:
+    """The hypothesis with NumPy arrays: each tensor would need a file in shared memory."""
+    values = {name: getattr(found, name) for name in ("tokens", "token_scores", "attention")}
+    arrays: dict[str, Any] = {name: numpy.asarray(each) for name, each in values.items() if each is not None}
+    return replace(found, **arrays)

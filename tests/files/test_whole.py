@@ -45,10 +45,20 @@ def test_a_file_has_its_name_when_it_is_whole(tmp_path: Path, failing_everywhere
         assert path.read_text() in ("old", "new")
 
 
-def test_a_folder_in_the_place_of_a_file_is_named_before_the_work_begins(tmp_path: Path) -> None:
+def test_what_is_no_file_is_named_before_the_work_begins(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError) as error, atomic_file(tmp_path):
         raise AssertionError("the block begins")
     assert error.value.filename == str(tmp_path) and not list(tmp_path.iterdir())
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match=r"a pipe or a device: expected a file: \S*pipe"), atomic_file(tmp_path / "pipe"):
+        raise AssertionError("the block begins")
+
+
+def test_through_a_link_the_file_it_leads_to_is_written(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    for text in ("old", "new"):
+        write_file(tmp_path / "link", text)
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == text
 
 
 def test_a_file_is_made_without_changing_the_umask_of_other_threads(

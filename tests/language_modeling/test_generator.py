@@ -124,9 +124,9 @@ def test_a_folder_is_loaded_by_rskip_load_and_the_command(
     words = ["generate", "--model", str(trained)]
     assert main([*words, "--prompt", "the", "--length", "20", "--seed", "4"]) == 0
     assert capsys.readouterr().out == f"the{text}\n"
-    (tmp_path / "text.txt").write_text("the cat")
+    (tmp_path / "text.txt").write_text("the\r\ncat")
     assert main([*words, "--score", str(tmp_path / "text.txt")]) == 0
-    score = model.score("the cat")
+    score = model.score("the\ncat")
     assert capsys.readouterr().out.startswith(f"{score.nats_per_token:.4f} nats per character (perplexity ")
 
 

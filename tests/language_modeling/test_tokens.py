@@ -48,7 +48,8 @@ def test_subwords_know_every_character(tmp_path: Path) -> None:
     assert len(read.encode("the cat sat")) < len("the cat sat")
     table = "le chat\tthe cat\u00a0!\u3000fin\n" * 50
     tokens = TextTokens.learn("subwords", table, size=300)
-    assert tokens.decode(tokens.encode(table)) == table
+    for kept in (table, "\tle chat\u00a0", "\t"):
+        assert tokens.decode(tokens.encode(kept)) == kept
 
 
 def test_a_prepared_text_is_its_characters_in_order(text: Path, prepared: Path) -> None:

@@ -166,9 +166,9 @@ def test_sentencepiece_joins_bytes_and_drops_control_units() -> None:
     )  # fmt: skip
     join = SentencePiece(model.getvalue()).join
     assert join("<2de> ▁ <0x35> ▁ <0xE2> <0x82> <0xAC> .") == "5 €."
-    assert join("▁ a ▁ <0xE2> ▁ b ▁") == "a � b"
+    assert join("▁ a ▁ <0xE2> ▁ b ▁") == "a � b "
     # units that the model lacks are joined as before
-    assert join("▁Katze <unk> ▁<unk> ▁Kater madeupword0000") == "Katze<unk> <unk> Katermadeupword0000"
+    assert join("▁Katze <unk> ▁<unk> ▁Kater madeupword0000") == " Katze<unk> <unk> Katermadeupword0000"
 
 
 def test_sentencepiece_refuses_a_size() -> None:

@@ -28,6 +28,9 @@ def test_outputs(folder: Path) -> None:
     for name in ("g", "g/", "new/"):
         assert plan_jobs(["a", "b"], name) == [Job(("a",), Path(name, "a")), Job(("b",), Path(name, "b"))]
     assert plan_jobs(["a"], "b") == [Job(("a",), Path("b"))]  # which is replaced when whole
+    Path("link").symlink_to("b")
+    assert plan_jobs(["a"], "link") == [Job(("a",), folder / "b")]  # and the link stays
+    assert plan_jobs(["a"], "/dev/stdout") == [Job(("a",), None)]
 
 
 def test_portuguese_text_is_not_a_checkpoint(folder: Path) -> None:

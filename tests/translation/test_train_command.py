@@ -93,7 +93,7 @@ def test_a_mistake_before_the_training_leaves_the_folder_free(
 ) -> None:
     assert main([*TRAIN, "--set", "average.last=9"]) == 2
     printed = capsys.readouterr().err
-    assert "average.last is 9, but train.max-epoch is 4; add `average: {last: 4}` to the recipe" in printed
+    assert "average.last is 9, but train.max-epoch is 4; set average.last to 4 or less" in printed
     assert main(TRAIN) == 0
 
 

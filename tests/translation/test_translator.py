@@ -223,6 +223,8 @@ def test_a_translation_that_does_not_end_is_noted(translator: Translator) -> Non
         ([DOG], {"prefixes": ["ein " * 90]}, "sentence 1: its prefix has 90 tokens, but its translation may have 68 "),
         ([DOG], {"beams": 3}, "unknown key beams; did you mean beam\\?"),
         ([DOG], {"too_long": "drop"}, "too_long is 'drop': expected keep or cut or split"),
+        ([DOG], {"max_source_tokens": 0}, "max_source_tokens is 0: expected 2 or more"),
+        ([DOG], {"prefixes": []}, "prefixes has 0 items: expected one per text, 1"),
     ],
 )
 def test_mistakes(translator: Translator, sentences: object, settings: dict[str, object], message: str) -> None:
