@@ -22,6 +22,7 @@ from rskip.files.checksum import sha256_file
 from rskip.files.images import read_image
 from rskip.files.torch_file import read_torch_file
 from rskip.machine.device import usable_device
+from rskip.machine.torch_errors import memory_as_mistake
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, nearest
 
@@ -66,7 +67,8 @@ class Backbone(ABC):
             for batch in chain(batches, [()]):
                 under_way, following = following, [readers.submit(read, image) for image in batch]
                 if prepared := [each.result() for each in under_way]:
-                    computed = iter(self.compute([each for each in prepared if not isinstance(each, Exception)]))
+                    with memory_as_mistake(f" for {len(prepared)} images: give a smaller batch size"):
+                        computed = iter(self.compute([each for each in prepared if not isinstance(each, Exception)]))
                     yield [each if isinstance(each, Exception) else next(computed) for each in prepared]
 
     @abstractmethod
@@ -241,7 +243,7 @@ def _load_weights(network: nn.Module, name: str, path: Path) -> str:
     """Loads the weights, and returns the checksum of their file."""
     try:
         safe = path.suffix == ".safetensors"
-        tensors = load_file(path) if safe else read_torch_file(path, kind=f"weights of {name}")
+        tensors = load_file(path) if safe else read_torch_file(path, kind=f"file with the weights of {name}")
     except SafetensorError as error:
         raise ValueError(f"{path} can't be read as safetensors ({error})") from None
     sha256 = sha256_file(path)

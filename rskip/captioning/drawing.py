@@ -22,7 +22,6 @@ with extra("captioning"):
 _COLUMNS = 2
 _PIXELS = 480  # longer side of a drawn image
 _WORDS_IN_A_ROW = 6
-_STYLE = {"text.parse_math": False}  # captions and file names may contain dollar signs
 
 
 def drawn(
@@ -50,7 +49,7 @@ def draw_sheet(captions: Sequence[tuple[Path, str]], path: Path) -> None:
     :param captions: the files of the images, and their captions.
     """
     rows = math.ceil(len(captions) / _COLUMNS)
-    with plot_file(path, style=_STYLE, figsize=(11, 2.4 * rows + 0.2), layout="constrained") as figure:
+    with plot_file(path, figsize=(11, 2.4 * rows + 0.2), layout="constrained") as figure:
         axes = figure.subplots(rows, 2 * _COLUMNS, squeeze=False).ravel()
         for each in axes:
             each.set_axis_off()
@@ -75,7 +74,7 @@ def draw_attention(file: Path, caption: Caption, path: Path) -> None:
     columns = min(panels, _WORDS_IN_A_ROW)
     rows = math.ceil(panels / columns)
     height = 2 * min(image.height / image.width, 2) + 0.35
-    with plot_file(path, style=_STYLE, figsize=(2 * columns, height * rows), layout="constrained") as figure:
+    with plot_file(path, figsize=(2 * columns, height * rows), layout="constrained") as figure:
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for each in axes:
             each.set_axis_off()

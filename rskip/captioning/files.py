@@ -73,8 +73,8 @@ def write_captions(
 ) -> dict[str, str]:
     """Writes one line of JSON per image, and returns the errors of images that can't be read, by path.
 
-    Resuming a complete output captions the batches of its failed images again. It needs the same images, and does not
-    compare settings.
+    Resuming a complete output captions its failed images again, and keeps all other lines. It needs the same images,
+    and does not compare settings.
 
     :param precision: the precision in which the captioner was loaded.
     :param report: called with the number of finished images.
@@ -98,7 +98,8 @@ def write_captions(
         for window in file.missing(image_windows(images, batch_size)):
             lines = [before.get(shown_name(each), "") for each in window.lines]
             if not all(lines):
-                lines = [each.json() for each in caption_window(captioner, window, options)]
+                made = caption_window(captioner, window, options)
+                lines = [line or each.json() for line, each in zip(lines, made, strict=True)]
             file.write(window, "".join(lines).encode("utf-8"))
             report(file.lines)
         file.finish(output)

@@ -97,7 +97,8 @@ def extract(args: argparse.Namespace) -> int:
 def _finish(args: argparse.Namespace, result: Extraction) -> int:
     """Prints the result and returns the exit status."""
     if not args.quiet:
-        kept = f", {result.kept:,} already there" if result.kept else ""
+        twice = " or given twice" if args.backbone == "bottom-up" else ""
+        kept = f", {result.kept:,} already there{twice}" if result.kept else ""
         seconds, speed = duration(result.seconds), result.done / max(result.seconds, 1e-9)
         took = f" in {seconds} ({speed:,.1f} images/s)" if result.done else ""
         print(f"{args.output}: {result.done:,} images added{took}{kept}", file=sys.stderr)

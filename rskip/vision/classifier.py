@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -100,7 +101,8 @@ class ImageClassification(nn.Module):
                 "width), an array (height, width, 3), or a batch of them"
             )
         if pixels.dim() == 4:
-            return torch.stack([self(each) for each in pixels])
+            found = [self(each) for each in pixels]
+            return torch.stack(found) if found else torch.empty(0, 3, self.size, self.size)
         array = np.ascontiguousarray(pixels.movedim(-3, -1).cpu().numpy())
         resized = torch.from_numpy(np.array(square(Image.fromarray(array), self.stored_size)))
         return _normalised(centre(resized.permute(2, 0, 1), self.size), self.mean, self.std)
@@ -224,17 +226,14 @@ class Classifier(nn.Module):
         :raises FileNotFoundError: a file does not exist.
         :raises ValueError: something is not an image, or an image for a model of CIFAR does not have 32 × 32 pixels.
         """
-        each = images if isinstance(images, (list, tuple)) else [images]
-        transforms, prepared = self.transforms(), []
-        for image in each:
-            pixels = transforms(image)
-            prepared.append(pixels if pixels.dim() == 4 else pixels[None])
+        each = map(self.transforms(), images if isinstance(images, (list, tuple)) else [images])
+        prepared = (row for pixels in each for row in (pixels if pixels.dim() == 4 else [pixels]))
         predictions: list[Prediction] = []
         batch_size = batch_size or evaluation_batch(SIZE if self.images is None else self.images.size)
         with torch.inference_mode():
-            for batch in torch.cat(prepared).split(batch_size) if prepared else ():
+            while batch := list(islice(prepared, batch_size)):
                 weight = next(self.model.parameters())
-                logits = self.model(batch.to(weight.device, weight.dtype))  # (N, K)
+                logits = self.model(torch.stack(batch).to(weight.device, weight.dtype))  # (N, K)
                 values, order = logits.float().softmax(dim=1).sort(dim=1, descending=True, stable=True)
                 for row, numbers in zip(values.tolist(), order.tolist(), strict=True):
                     scores = {self.classes[number]: value for number, value in zip(numbers, row, strict=True)}

@@ -7,6 +7,7 @@ N batch, K classes, H, W.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -185,9 +186,10 @@ def recalibrate(
 ) -> None:
     """Replaces the running statistics of batch normalisation by their averages over the images, in one pass.
 
-    Each batch is normalised by its own statistics, as in training. All batches have the same weight, so `batch_size`
-    should divide the number of images. Parameters and the model's mode don't change.
+    Each batch is normalised by its own statistics, as in training. All batches have the same weight, so they are made
+    of nearly equal size. Parameters and the model's mode don't change.
 
+    :param batch_size: the most images in a batch.
     :param augment: whether to crop and flip the images as in training.
     :param flip: whether augmentation flips images.
     :param seed: random seed of order and augmentation, see `TrainingBatches`.
@@ -195,7 +197,8 @@ def recalibrate(
     """
     device = usable_device(next(model.parameters()).device if device is None else device)
     model.to(device)
-    batches = TrainingBatches(images, batch_size=batch_size, seed=seed, device=device, augment=augment, flip=flip)
+    size = math.ceil(len(images) / math.ceil(len(images) / batch_size))
+    batches = TrainingBatches(images, batch_size=size, seed=seed, device=device, augment=augment, flip=flip)
     update_bn((batches.batch(number)[0] for number in range(batches.batches_per_epoch)), model)
 
 

@@ -238,7 +238,7 @@ def _split_off(files: LabelledFiles, part: Part) -> dict[str, Part]:
     """Training and validation images.
 
     VALIDATION_SHARE of each class's images, at least one, are split off: those with the lowest checksums. The split
-    therefore depends only on the images, and equal images stay together.
+    therefore depends only on the images, and equal images of a class stay together.
 
     :raises ValueError: a class has only one image, or all its images are equal.
     """

@@ -19,7 +19,6 @@ from rskip.tasks import training
 from rskip.tasks.training import Diverged, Start, TrainingRun
 from rskip.tasks.training_folder import TrainingFolder, read_points
 from rskip.vision.data import ImageSet, TrainingBatches, load_dataset
-from rskip.vision.datasets import DATASETS
 from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import TASK, build_model, model_config, model_name
 from rskip.vision.own_images import OwnImages, load_own_images
@@ -128,9 +127,7 @@ def image_training(
         optimiser.register_step_post_hook(count)
     about: dict[str, Any] = {}
     dataset, classes, evaluated_on = settings.dataset, list(images.classes), "test"
-    if own is None:
-        classes = list(DATASETS[dataset].classes)
-    else:
+    if own is not None:
         about = {"classes": classes, "images": to_plain(own.description)}
         dataset = own.description.name
         evaluated_on = "validation" if own.split == "valid" else "test"

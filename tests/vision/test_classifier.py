@@ -13,7 +13,6 @@ from safetensors.torch import save_file
 
 from rskip.vision import CifarClassification, Classifier
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
-from rskip.vision.datasets import DATASETS
 
 NAMES = ("heron", "ibis", "jay")
 
@@ -75,9 +74,3 @@ def test_other_precisions_say_nearly_the_same(published: Path, pictures: np.ndar
     expected = Classifier.from_pretrained(published).classify(pictures)
     for found, each in zip(classifier.classify(pictures), expected, strict=True):
         assert dict(found.scores) == pytest.approx(dict(each.scores), abs=0.05)
-
-
-def test_classes_of_datasets_are_sorted() -> None:
-    assert [len(DATASETS[name].classes) for name in ("cifar10", "cifar100")] == [10, 100]
-    for name in ("cifar10", "cifar100"):
-        assert list(DATASETS[name].classes) == sorted(set(DATASETS[name].classes))

@@ -146,4 +146,6 @@ def test_recalibrated_statistics_are_averages_over_the_images(counts_taken):
     (whole,) = [model.conv1(x) for x, _ in evaluation_batches(images, batch_size=12, device="cpu")]
     torch.testing.assert_close(first.running_mean, whole.mean((0, 2, 3)))
     torch.testing.assert_close(first.running_var, whole.var((0, 2, 3)))
+    recalibrate(model, images, batch_size=11, augment=False)  # in two batches of equal size
+    torch.testing.assert_close(first.running_mean, whole.mean((0, 2, 3)))
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
