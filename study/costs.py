@@ -46,14 +46,11 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     connection: str
-    parameters: int
     kept_megabytes: float
     calls_forward: int
     megabytes_forward: float
     calls_backward: int
     megabytes_backward: float
-    baseline_ms: float | None = None
-    update_ms: float | None = None
     update_ratio: float | None = None
     alike: float | None = None
 

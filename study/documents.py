@@ -19,7 +19,7 @@ from rskip.experiments.recipe import Recipe
 from rskip.experiments.results import Results, overview, results_table
 from rskip.records.tables import Table, fill_in, markdown_table, outdated_documents
 from study import streams, which
-from study.baseline import PREFIX, read_comparison
+from study.baseline import COMPARISONS, PREFIX, read_comparison
 from study.claims import PAGE, claims_page, judge_claims
 from study.costs import Costs
 from study.families import TABLES as FAMILY_TABLES
@@ -60,11 +60,12 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
             return costs.times(name.removesuffix(TIMES))
         if name in costs.tables:
             return costs.table(name).render("markdown")
-        if name.startswith(PREFIX):
-            short = name.removeprefix(PREFIX)
+        if name.startswith(PREFIX) and (short := name.removeprefix(PREFIX)) in COMPARISONS:
             return read_comparison(root, results, short).table(short).render("markdown")
         if name in results.names:
             return _shortened(costs.added(results.table(name), results.grids.get(name))).render("markdown")
+        if "*" not in name:
+            raise ValueError(f"{name}: study has no such table")
         return results_table(r for r in results.records if not r.overrides and fnmatchcase(r.address, name))
 
     return texts | outdated_documents(root, lambda text, source: fill_in(text, "study", table, source=source))

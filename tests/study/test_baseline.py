@@ -22,7 +22,7 @@ NOISE = (-0.002, -0.001, 0.0, 0.001, 0.002)
 
 
 def cost(connection: str, time: float) -> Cost:
-    counts = dict.fromkeys(("parameters", "calls_forward", "calls_backward"), 1)
+    counts = dict.fromkeys(("calls_forward", "calls_backward"), 1)
     sizes = dict.fromkeys(("kept_megabytes", "megabytes_forward", "megabytes_backward"), 1.0)
     return Cost(model="language_modeling_4", connection=connection, update_ratio=time, **counts, **sizes)
 

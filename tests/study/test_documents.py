@@ -59,9 +59,11 @@ def test_no_records_and_a_bad_marker(project: Path, capsys: pytest.CaptureFixtur
     for name in ("study/results/README.md", "README.md"):
         assert "\nNo run records yet.\n" in (project / name).read_text()
     (project / "docs").mkdir()
-    (project / "docs/a.md").write_text("<!-- study: begin a -->\n")
-    assert main([]) == 2
-    assert "docs/a.md: a marker of study lacks its counterpart" in capsys.readouterr().err
+    for end, told in (("", "docs/a.md: a marker of study lacks its counterpart"), (" end compared.a", "no such table")):
+        marker = "<!-- study: begin compared.a -->\n"
+        (project / "docs/a.md").write_text(marker + marker.replace(" begin compared.a", end) * bool(end))
+        assert main([]) == 2
+        assert told in capsys.readouterr().err
 
 
 GRADIENTS = [
