@@ -59,6 +59,22 @@ _REWRITTEN = {  # fairseq's messages for a user's mistakes, and our lines
     re.compile(r"Must specify batch size either with --max-tokens or --batch-size"): (
         "the batch size is missing: give --max-tokens or --batch-size, such as --max-tokens 4000"
     ),
+    re.compile(r"Error merging override lr_scheduler\.total_num_update=null.*", re.DOTALL): (
+        "--total-num-update is missing: give the number of updates after which the learning rate is 0"
+    ),
+    re.compile(r"Sentences lengths should not exceed max_tokens=(\d+)"): (
+        r"a sentence has more than \1 tokens: give a larger --max-tokens"
+    ),
+    re.compile(r"Size of sample #(\d+) is invalid .* since max_positions=(.+), skip this example with (\S+)"): (
+        r"sample \1 is longer than the limits \2: give a larger --max-source-positions and --max-target-positions, "
+        r"or \3"
+    ),
+    re.compile(r"(?:System output|Reference) file (.+) does not exist"): r"\1: no such file or folder",
+    re.compile(r"(Criterion|Optimizer) does not match; please reset the optimizer .*", re.DOTALL): (
+        r"\1 of the checkpoint is another: use the flags of its training run (also --bf16 or --fp16), or "
+        "--reset-optimizer"
+    ),
+    re.compile(r"(--path required.*|--batch-size cannot.*|--sampling requires.*)"): r"\1",
     re.compile(r"optimizer is required!"): "--optimizer is missing: give one, such as --optimizer adam",
     re.compile(r"(--finetune-from-model and --restore-file) \(non-default value\) can not be .*", re.DOTALL): (
         r"\1: give only one of them"

@@ -1,7 +1,8 @@
-"""Refuses source, target and alignment files of fairseq-preprocess that differ in their numbers of lines.
+"""Refuses files of fairseq-preprocess and fairseq-score that differ in their numbers of lines.
 
-fairseq-preprocess converts each file separately, and training pairs sentences by their line numbers. If a line is
-missing in one file, all later pairs are wrong.
+fairseq-preprocess converts source, target and alignment separately, and training pairs sentences by their line numbers.
+fairseq-score pairs translations and references in the same way. If a line is missing in one file, all later pairs are
+wrong.
 """
 
 from __future__ import annotations
@@ -37,8 +38,24 @@ def groups(args: Namespace) -> Iterator[list[str]]:
             yield [name for name in names if os.path.isfile(name)]
 
 
+def paired(translations: Iterator[str], references: Iterator[str]) -> Iterator[tuple[str, str]]:
+    """The pairs of lines."""
+    try:
+        yield from zip(translations, references, strict=True)
+    except UsageError:  # a line that is not UTF-8
+        raise
+    except ValueError:
+        raise UsageError(
+            "the files of --sys and --ref have different numbers of lines: expected equal numbers, since line n of one "
+            "translates line n of the other; find the missing line"
+        ) from None
+
+
 def compare_sides(module: Any) -> None:
-    """Wraps `main` of fairseq_cli.preprocess."""
+    """Wraps `main` of fairseq_cli.preprocess, or the `zip` of fairseq_cli.score."""
+    if module.__name__ == "fairseq_cli.score":
+        module.zip = paired
+        return
 
     @wraps(module, "main")
     def main(original: Any, args: Namespace) -> Any:
@@ -55,7 +72,7 @@ def compare_sides(module: Any) -> None:
 
 UNEQUAL_SIDES = Patch(
     name="unequal-sides",
-    modules=("fairseq_cli.preprocess",),
-    symptom="fairseq-preprocess accepts a source and a target with different numbers of lines: later pairs are wrong",
+    modules=("fairseq_cli.preprocess", "fairseq_cli.score"),
+    symptom="fairseq-preprocess and fairseq-score accept files with different numbers of lines: later pairs are wrong",
     after=compare_sides,
 )

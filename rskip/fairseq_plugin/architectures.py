@@ -46,17 +46,13 @@ def _architecture(kind: type[StackConfig], connection: str, size: Size) -> Calla
     return fill_in
 
 
-def _register(model_name: str, name: str, fill_in: Callable[[Namespace], None]) -> None:
-    register_model_architecture(model_name, name)(fill_in)
-
-
 for _name, _spec in CONNECTIONS.items():
     for _size in SIZES:
         _fill_in = _architecture(TransformerConfig, _spec, SIZES[_size])
-        _register(model.MODEL_NAME, architecture(_name, _size), _fill_in)
+        register_model_architecture(model.MODEL_NAME, architecture(_name, _size))(_fill_in)
 
 for _name in CAPTIONING_CONNECTIONS:
     for _suffix, _of_captioning in CAPTIONING_SIZES.items():
         _arch = f"captioning_transformer_{_name}{_suffix}"
         _fill_in = _architecture(CaptioningConfig, CONNECTIONS[_name], _of_captioning)
-        _register(captioning_model.MODEL_NAME, _arch, _fill_in)
+        register_model_architecture(captioning_model.MODEL_NAME, _arch)(_fill_in)

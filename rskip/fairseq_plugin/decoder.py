@@ -83,14 +83,10 @@ class ConnectionDecoder(Decoder, _DecoderInterface):
         """Projects features (B, T, C) to logits (B, T, V)."""
         return self.output_projection(features)
 
-    def reorder_incremental_state_scripting(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
+    def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         """Selects the rows `new_order` of the cache, in that order."""
         if _CACHE in incremental_state:
             incremental_state[_CACHE].reorder(torch.zeros_like(new_order)[:, None], new_order)
-
-    def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
-        """Alias that fairseq's older generators call."""
-        self.reorder_incremental_state_scripting(incremental_state, new_order)
 
     def max_positions(self) -> int:
         """The maximum target length in tokens."""

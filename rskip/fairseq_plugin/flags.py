@@ -128,10 +128,10 @@ def check_probe(args: Namespace, *connections: str) -> None:
     every, given = getattr(args, "probe_every", None), getattr(args, "probe_file", None) is not None
     if every is not None and (every < 1 or not given):
         raise UsageError(f"--probe-every is {every}: expected 1 or more, together with --probe-file")
-    flags = [flag_of(name) for name in ("compile_layers", "fp16", "amp") if getattr(args, name, False)]
+    flags = ["--compile-layers"] * bool(getattr(args, "compile_layers", False))
     found = flags + [spec for spec in connections if find_family(parse_connection(spec).family).passes != "x"]
     if given and found:
-        needs = "plain layers, unscaled gradients, and blocks with one x and F(x)"
+        needs = "plain layers, and blocks with one x and F(x)"
         raise UsageError(f"--probe-file doesn't work with {found[0]}: it needs {needs}")
 
 

@@ -10,11 +10,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from fairseq import metrics
 from fairseq.distributed.utils import get_global_rank
 from fairseq.logging.meters import Meter
 from torch import nn
 
+from fairseq_compat.one_line_errors import UsageError
 from rskip.analysis.blocks import residual_blocks
 from rskip.analysis.signals import Masks, SignalRecorder
 from rskip.analysis.trace import Trace, due
@@ -55,6 +57,8 @@ class TrainingProbe:
         if get_global_rank() > 0:
             return
         if self._trace is None:
+            if torch.is_autocast_enabled() or next(self._model.parameters()).dtype == torch.float16:
+                raise UsageError("--probe-file doesn't work with --fp16 or --amp, which scale gradients: use --bf16")
             self._trace = Trace(self._file, done=self.updates)
         self._batch.close()
         if self._backward_done:  # the gradient was not finite: fairseq repeats the batches to locate it, then raises

@@ -85,7 +85,7 @@ class SearchOptions(Checked):
             ("nbest", self.nbest <= self.beam, f"at most beam (--beam), which is {self.beam}"),
             ("max_length_b", any_length or self.max_length_b >= 1, "1 or more where max_length_a is 0"),
             ("min_length", any_length or self.min_length <= self.max_length_b,
-             f"at most the max length, max_length_b, {self.max_length_b}"),
+             f"at most the max length, {self.max_length_b}"),
             ("top_k", self.sampling or not self.top_k, "0 without sampling"),
             ("top_p", self.sampling or self.top_p == 1, "1 without sampling"),
         ):  # fmt: skip

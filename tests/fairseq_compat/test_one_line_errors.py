@@ -39,6 +39,11 @@ utils.call_main(cfg, main)
 """
 
 # messages of fairseq and PyTorch
+OTHER_CRITERION = "Criterion does not match; please reset the optimizer (--reset-optimizer). A vs B"
+TOO_LONG = (
+    "Size of sample #17 is invalid (=(np.int32(7), np.int32(7))) since max_positions=(6, 6), skip this example with "
+    "--skip-invalid-size-inputs-valid-test"
+)
 TWO_STARTS = "--finetune-from-model and --restore-file (non-default value) can not be specified together: {\n}"
 RESET = "--finetune-from-model can not be set together with either --reset-optimizer or reset_lr_scheduler"
 OTHER_MODEL = "Cannot load model parameters from checkpoint a/b.pt; please ensure that the architectures match."
@@ -74,6 +79,15 @@ def test_usage_error_in_a_program_of_fairseqs(python):
         (f"ValueError({OTHER_OPTIMIZER!r})",
          "the checkpoint's optimizer state doesn't fit the model: use the same flags as in its training run, or "
          "--reset-optimizer"),
+        (f"AssertionError({OTHER_CRITERION!r})",
+         "Criterion of the checkpoint is another: use the flags of its training run (also --bf16 or --fp16), or "
+         "--reset-optimizer"),
+        (f"Exception({TOO_LONG!r})",
+         "sample 17 is longer than the limits (6, 6): give a larger --max-source-positions and --max-target-positions, "
+         "or --skip-invalid-size-inputs-valid-test"),
+        ("AssertionError('Sentences lengths should not exceed max_tokens=6')",
+         "a sentence has more than 6 tokens: give a larger --max-tokens"),
+        ("AssertionError('--path required for generation!')", "--path required for generation!"),
         ("OSError('disk')", None),
     ],
 )  # fmt: skip

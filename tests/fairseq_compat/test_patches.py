@@ -517,9 +517,10 @@ for words, alignment in (("a <unk>", [(0, 0)]), ("a <unk>", None), ("a b", None)
 """
 
 SIDES = """
+import contextlib, io, sys
 from pathlib import Path
 from fairseq import options
-from fairseq_cli import preprocess
+from fairseq_cli import preprocess, score
 
 for name, lines in (("train.en", "a\\nb\\n"), ("train.de", "a\\nb"), ("test.en", "a\\n"), ("test.de", "a\\nb\\n"),
                     ("train.align", "0-0\\n")):
@@ -534,6 +535,14 @@ for flags in ("--trainpref train", "--trainpref train --testpref train,test",
     except Exception as error:
         print(type(error).__name__, error)
         print(Path(args.destdir).exists())
+for translations in ("train.en", "test.en"):
+    sys.argv = ["fairseq-score", "--sys", translations, "--ref", "train.de"]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            score.cli_main()
+        print("scored")
+    except Exception as error:
+        print(type(error).__name__, error)
 """
 
 CASES = [  # patch, code; what it prints with all patches (None: not run), and what it says without this one
@@ -570,7 +579,9 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
         "line n of one translates line n of the other; find the missing line\nFalse\n"
         "['test.en-de.en.bin', 'test1.en-de.en.bin', 'train.en-de.en.bin']\n"
         "UsageError the files have different numbers of lines (train.en 2, train.de 2, train.align 1): expected equal "
-        "numbers, since line n of one translates line n of the other; find the missing line\nFalse\n",
+        "numbers, since line n of one translates line n of the other; find the missing line\nFalse\nscored\n"
+        "UsageError the files of --sys and --ref have different numbers of lines: expected equal numbers, since line n "
+        "of one translates line n of the other; find the missing line\n",
         ["['test.en-de.de.bin', 'test.en-de.en.bin', 'test1"],
     ),
     (

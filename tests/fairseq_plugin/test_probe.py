@@ -109,11 +109,16 @@ def test_a_divergence_leaves_its_trace(train, tmp_path):
     assert any(value is None for block in updates[-1]["blocks"] for value in block.values())
 
 
+def test_scaled_gradients_are_refused(train, tmp_path):
+    flags = ["--probe-file", str(tmp_path / "a"), "--memory-efficient-fp16", "--max-update", "1"]
+    with pytest.raises(UsageError, match="--probe-file doesn't work with --fp16"):
+        train(tmp_path / "out", *SAS, *flags)
+
+
 def test_a_mistake_is_refused(parse):
     for flags, named in (
         (["--probe-every", "0", "--probe-file", "a"], "--probe-every is 0"),
         (["--probe-every", "5"], "--probe-file"),
-        (["--probe-file", "a", "--fp16"], "--fp16"),
         (["--probe-file", "a", "--connection", "hyper"], "work with hyper"),
     ):
         with pytest.raises(UsageError, match=named):

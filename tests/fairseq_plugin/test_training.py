@@ -158,6 +158,15 @@ def test_a_model_starts_from_fairseqs_own_transformer_but_does_not_resume_its_tr
     assert_equal(tuned, from_stock(read_checkpoint(last).model), atol=1e-6)
 
 
+def test_our_form_of_a_loss_goes_on_from_fairseqs(train, tmp_path):
+    flags = [*RSKIP, "--max-update"]
+    ours = ["--criterion", "rskip_label_smoothed_cross_entropy"]
+    train(tmp_path / "changed", *flags, "4")
+    changed, whole = (train(tmp_path / name, *flags, "8", *ours) for name in ("changed", "whole"))
+    for name, tensor in whole.items():
+        torch.testing.assert_close(changed[name], tensor, rtol=1e-3, atol=1e-4)
+
+
 def test_another_dictionary_of_the_same_size_is_refused(train, train_command, reversed_words, tmp_path, monkeypatch):
     from fairseq_cli.train import cli_main
 

@@ -44,6 +44,9 @@ def compare_models(module: Any) -> None:
             state = read(*args, **options)
             if state.get("cfg") is not None:  # else not a training checkpoint, which fairseq reports itself
                 _compare(state["cfg"]["model"], self.cfg.model, filename, advice=_advice(self.cfg.checkpoint, filename))
+            last, criterion = (state.get("optimizer_history") or [{}])[-1], type(self.get_criterion()).__name__
+            if {last.get("criterion_name"), criterion} == _SAME_LOSS:
+                last["criterion_name"] = criterion
             return state
 
         checkpoint_utils.load_checkpoint_to_cpu = read_and_compare
@@ -55,6 +58,7 @@ def compare_models(module: Any) -> None:
     module.Trainer.load_checkpoint = load_checkpoint
 
 
+_SAME_LOSS = {"LabelSmoothedCrossEntropyCriterion", "ChunkedLabelSmoothedCrossEntropyCriterion"}
 _SIDES = {"--encoder-connection", "--decoder-connection"}
 _NOT_COMPARED = re.compile(rf"{TRAINING_ALONE.pattern}|max_\w+_positions|\w+_connection")  # connections: by side
 _SETTINGS = sorted(
