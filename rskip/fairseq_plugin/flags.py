@@ -183,6 +183,7 @@ def _config(args: Namespace, kind: type[Config], of_data: Mapping[str, Any]) -> 
     values: dict[str, Any] = {name: getattr(args, name) for name in names if hasattr(args, name)}
     for side in ("encoder_connection", "decoder_connection"):
         values[side] = values.get(side) or args.connection
-    sizes = [size for size in ("embed_dim", "ffn_embed_dim") if values[f"decoder_{size}"] == values[f"encoder_{size}"]]
-    with usage_errors(named={f"decoder_{size}": f"encoder_{size}" for size in sizes}):  # the decoder's default
+    pairs = {f"decoder_{size}": f"encoder_{size}" for size in ("embed_dim", "ffn_embed_dim")}
+    same = {own: default for own, default in pairs.items() if values.get(own) == values.get(default)}
+    with usage_errors(named=same):  # the decoder's sizes are by default the encoder's
         return kind(**values | dict(of_data))
