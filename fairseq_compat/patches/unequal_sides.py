@@ -16,6 +16,7 @@ from fairseq_compat.one_line_errors import UsageError
 from fairseq_compat.patch import Patch, wraps
 
 _BLOCK = 1 << 20  # bytes
+_EXPECTED = "expected equal numbers, since line n of one translates line n of the other; find the missing line"
 
 
 def count_lines(path: str) -> int:
@@ -45,10 +46,7 @@ def paired(translations: Iterator[str], references: Iterator[str]) -> Iterator[t
     except UsageError:  # a line that is not UTF-8
         raise
     except ValueError:
-        raise UsageError(
-            "the files of --sys and --ref have different numbers of lines: expected equal numbers, since line n of one "
-            "translates line n of the other; find the missing line"
-        ) from None
+        raise UsageError(f"the files of --sys and --ref have different numbers of lines: {_EXPECTED}") from None
 
 
 def compare_sides(module: Any) -> None:
@@ -63,10 +61,7 @@ def compare_sides(module: Any) -> None:
             counts = {name: count_lines(name) for name in names}
             if len({*counts.values()}) > 1:
                 found = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-                raise UsageError(
-                    f"the files have different numbers of lines ({found}): expected equal numbers, since line n of one "
-                    "translates line n of the other; find the missing line"
-                )
+                raise UsageError(f"the files have different numbers of lines ({found}): {_EXPECTED}")
         return original(args)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rskip.checkpoint.config_file import CONFIG, WEIGHTS
 from rskip.files.checksum import sha256_file
@@ -14,8 +14,15 @@ from rskip.text.pipeline import TextPipeline
 from rskip.text.tokenizer import Tokenizer
 
 
-def read_like(model: Path, languages: tuple[str, str]) -> tuple[TextPipeline, Dictionary]:
-    """The model's text pipeline and its dictionary, which is that of both languages.
+class Like(NamedTuple):
+    """A model's text pipeline, and its dictionary, which is that of both languages."""
+
+    text: TextPipeline
+    dictionary: Dictionary
+
+
+def read_like(model: Path, languages: tuple[str, str]) -> Like:
+    """What new text takes from the model.
 
     :param model: a folder that `rskip train`, `rskip import` or publishing wrote.
     :raises FileNotFoundError: it lacks text/ or a dictionary.
@@ -34,7 +41,7 @@ def read_like(model: Path, languages: tuple[str, str]) -> tuple[TextPipeline, Di
     if not isinstance(tokenizer.text, TextPipeline) or tokenizer.text.config.added_tokens:
         advice = "give a folder that `rskip train` wrote"
         raise SettingError("like", f"is {model}, whose units can't prepare a corpus", advice=advice)
-    return tokenizer.text, tokenizer.source
+    return Like(tokenizer.text, tokenizer.source)
 
 
 def check_model_folder(setting: str, model: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from rskip.corpora.cleaning import PairCleaner
 from rskip.corpora.corpus import CleaningOptions, Corpus, PublishedCorpus, UpstreamFile
 from rskip.corpora.fetch import fetch
-from rskip.corpora.like import describe_like, read_like
+from rskip.corpora.like import Like, describe_like, read_like
 from rskip.corpora.numbers import NumbersCorpus
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.own_corpus import OwnCorpus
@@ -89,7 +89,7 @@ def prepare(
     options, model = options or PrepareOptions(), None
     if like is not None:
         model = read_like(like, (corpus.source, corpus.target))
-        options = dataclasses.replace(options, subwords="bpe" if model[0].config.subwords == "bpe" else None)
+        options = dataclasses.replace(options, subwords="bpe" if model.text.config.subwords == "bpe" else None)
     resolved = options.resolve(corpus)
     if like is not None:
         resolved = dataclasses.replace(resolved, subwords=None, size=None)
@@ -160,10 +160,10 @@ def _remove(work: Path) -> None:
 
 
 def _setting(
-    corpus: Corpus, options: PrepareOptions, *, work: Path, workers: int, like: tuple[TextPipeline, Dictionary] | None
+    corpus: Corpus, options: PrepareOptions, *, work: Path, workers: int, like: Like | None
 ) -> Setting:
     if like is not None:
-        return Setting(options=options, config=like[0].config, tokenised=False, work=work, workers=workers, like=like)
+        return Setting(options=options, config=like.text.config, tokenised=False, work=work, workers=workers, like=like)
     kind = options.subwords
     assert kind is not None
     packages = ["sacremoses", "subword-nmt" if kind == "bpe" else "sentencepiece"]

@@ -24,6 +24,7 @@ from rskip.corpora.cleaning.pairs import DUPLICATE, find_duplicates, pair_digest
 from rskip.corpora.cleaning.report import LEFT_IN, PAIRS, SOURCE_HELD_OUT, TARGET_HELD_OUT
 from rskip.corpora.cleaning.sentence import clean_sentence
 from rskip.corpora.corpus import CleaningOptions, Pair
+from rskip.corpora.like import Like
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.splits import SplitPair
 from rskip.extras import extra
@@ -59,7 +60,7 @@ class Setting:
     :param tokenised: whether the corpus's text is tokenised already.
     :param work: the folder for the files of the stages.
     :param workers: number of processes; it does not change the result.
-    :param like: the text pipeline and the dictionary of a model, which are used; None: they are learnt.
+    :param like: what is taken from a model; None: units and dictionary are learnt.
     """
 
     options: PrepareOptions
@@ -67,7 +68,7 @@ class Setting:
     tokenised: bool
     work: Path
     workers: int
-    like: tuple[TextPipeline, Dictionary] | None = None
+    like: Like | None = None
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -328,8 +329,8 @@ def learn(setting: Setting, blocks: Sequence[KeptBlock]) -> TextPipeline:
     if (folder / "pipeline.json").exists():  # `save` writes it last
         return TextPipeline.load(folder)
     if setting.like is not None:
-        setting.like[0].save(folder)
-        return setting.like[0]
+        setting.like.text.save(folder)
+        return setting.like.text
     kind, size = setting.options.subwords, setting.options.size
     assert kind is not None and size is not None
     pairs = sum(block.size for block in blocks)
@@ -411,7 +412,7 @@ def write_dictionary(setting: Setting, pipeline: TextPipeline, files: Iterable[P
     if setting.like is None:
         path.write_bytes("".join(f"{token} {number}\n" for token, number in dictionary_entries(counts)).encode())
         return Dictionary.load(path)
-    dictionary = setting.like[1]
+    dictionary = setting.like.dictionary
     if unknown := sum(number for token, number in counts.items() if token not in dictionary):
         tokens = f"{unknown:,} of {counts.total():,} training tokens"
         print(f"{tokens} are unknown to the model, which can't learn them", file=sys.stderr)

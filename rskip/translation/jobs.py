@@ -54,11 +54,11 @@ def plan_jobs(inputs: Sequence[str], output: str | None) -> list[Job]:
     if output in (None, STANDARD_OUTPUT) or _is_standard_output(output):
         return [Job(tuple(inputs), None)]
     if not (output.endswith("/") or os.path.isdir(output)):
-        jobs = [Job(tuple(inputs), _without_links(Path(output)))]
+        jobs = [_job(tuple(inputs), Path(output))]
     else:
         if STANDARD_INPUT in inputs:
             raise ValueError(f"the output folder {output} is for files, not for the standard input: give a file")
-        jobs = [Job((each,), _without_links(Path(output, Path(each).name))) for each in inputs]
+        jobs = [_job((each,), Path(output, Path(each).name)) for each in inputs]
     _check_outputs(jobs, inputs)
     return jobs
 
@@ -80,9 +80,10 @@ def unfinished_jobs(jobs: Sequence[Job], ranks: Ranks, *, resume: bool) -> tuple
     return missing, whole
 
 
-def _without_links(path: Path) -> Path:
-    """The path of a file to write; of a pipe or a device the given path."""
-    return output_file(path) if path.is_file() or not path.exists() else path
+def _job(inputs: tuple[str, ...], output: Path) -> Job:
+    """The job that writes `output`, or the file that this link leads to."""
+    job = Job(inputs, output)
+    return Job(inputs, output_file(output)) if job.to_file else job
 
 
 def _is_standard_output(path: str) -> bool:
