@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -14,17 +14,20 @@ class Patch:
     """A change to modules of fairseq, made when they are imported.
 
     :param name: for FAIRSEQ_COMPAT_DISABLE and `rskip doctor`.
-    :param modules: full names of the modules whose import triggers the patch.
     :param symptom: what a user sees without the patch, in one line.
-    :param during: context in which such a module's code runs.
-    :param after: called with such a module after its code has run.
+    :param during: full names of modules, with the context in which each module's code runs.
+    :param after: full names of modules, with what is called with each module after its code has run.
     """
 
     name: str
-    modules: tuple[str, ...]
     symptom: str
-    during: Callable[[], AbstractContextManager[None]] | None = None
-    after: Callable[[Any], None] | None = None
+    during: Mapping[str, Callable[[], AbstractContextManager[None]]] = field(default_factory=dict)
+    after: Mapping[str, Callable[[Any], object]] = field(default_factory=dict)
+
+    @property
+    def modules(self) -> set[str]:
+        """The modules whose import triggers the patch."""
+        return {*self.during, *self.after}
 
 
 def wraps(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:

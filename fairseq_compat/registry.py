@@ -33,7 +33,7 @@ def add_patches(patches: Iterable[Patch]) -> None:
     for patch in patches:
         if patch in REGISTRY:
             continue
-        assert patch.during is None and patch.name not in [other.name for other in REGISTRY]
+        assert not patch.during and patch.name not in [other.name for other in REGISTRY]
         REGISTRY.append(patch)
         if patch in enabled_patches():
             for name in filter(sys.modules.__contains__, patch.modules):
@@ -73,14 +73,14 @@ def _run(run: Callable[[ModuleType], None], patches: list[Patch], module: Module
     """Runs the module's code within the contexts of its patches, and then the patches' `after` functions."""
     with ExitStack() as stack:
         for patch in patches:
-            if patch.during:
-                stack.enter_context(patch.during())
+            if module.__name__ in patch.during:
+                stack.enter_context(patch.during[module.__name__]())
         run(module)
     for patch in patches:
         _apply(patch, module)
 
 
 def _apply(patch: Patch, module: ModuleType) -> None:
-    if patch.after:
-        patch.after(module)
+    if module.__name__ in patch.after:
+        patch.after[module.__name__](module)
     _applied.add((patch.name, module.__name__))

@@ -13,7 +13,7 @@ from typing import Any
 from fairseq_compat.one_line_errors import UsageError
 from fairseq_compat.patch import Patch, wraps
 
-GENERATE, INTERACTIVE, UTILS = "fairseq_cli.generate", "fairseq_cli.interactive", "fairseq.utils"
+INTERACTIVE = "fairseq_cli.interactive"
 _NO_DICTIONARY = "@@ "  # --replace-unk without a value
 _ADVICE = "leave it out; --print-alignment prints the source word of each translated word"
 
@@ -43,14 +43,8 @@ def refuse_pairs(module: Any) -> None:
         return original(hypo_str, src_str, alignment, align_dict, unk)
 
 
-def refuse(module: Any) -> None:
-    """Patches whichever of the modules was imported."""
-    refuse_pairs(module) if module.__name__ == UTILS else refuse_flags(module)
-
-
 ALIGNMENTS = Patch(
     name="alignments",
-    modules=(GENERATE, INTERACTIVE, UTILS),
     symptom="--replace-unk: FileNotFoundError '@@ '; fairseq-interactive --print-alignment soft: ValueError",
-    after=refuse,
+    after={"fairseq_cli.generate": refuse_flags, INTERACTIVE: refuse_flags, "fairseq.utils": refuse_pairs},
 )

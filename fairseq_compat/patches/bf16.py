@@ -28,7 +28,6 @@ def decouple_tpu(module: Any) -> None:
 
 BF16 = Patch(
     name="bf16",
-    modules=("fairseq.options",),
     symptom="--bf16 turns on --tpu: NameError or ImportError about torch_xla",
-    after=decouple_tpu,
+    after={"fairseq.options": decouple_tpu},
 )

@@ -23,7 +23,6 @@ def give_rindex(module: Any) -> None:
 
 BITARRAY_RINDEX = Patch(
     name="bitarray-rindex",
-    modules=("fairseq.data.huffman.huffman_coder",),
     symptom="data sets with a Huffman code: AttributeError: module 'bitarray.util' has no attribute 'rindex'",
-    after=give_rindex,
+    after={"fairseq.data.huffman.huffman_coder": give_rindex},
 )

@@ -28,7 +28,6 @@ def send_by_torch(module: Any) -> None:
 
 BROADCAST_OBJECT = Patch(
     name="broadcast-object",
-    modules=("fairseq.distributed.utils",),
     symptom="resuming in several processes: Weights only load failed (omegaconf.dictconfig.DictConfig)",
-    after=send_by_torch,
+    after={"fairseq.distributed.utils": send_by_torch},
 )

@@ -52,7 +52,6 @@ def check_paths(module: Any) -> None:
 
 CHECKPOINT_PATHS = Patch(
     name="checkpoint-paths",
-    modules=("fairseq.checkpoint_utils",),
     symptom="--restore-file names a missing file, or a folder: trains from scratch, exit status 0",
-    after=check_paths,
+    after={"fairseq.checkpoint_utils": check_paths},
 )

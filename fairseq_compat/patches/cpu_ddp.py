@@ -25,7 +25,6 @@ def drop_device_ids_on_cpu(module: Any) -> None:
 
 CPU_DDP = Patch(
     name="cpu-ddp",
-    modules=("fairseq.models.distributed_fairseq_model",),
     symptom="torchrun on CPU: ValueError: DistributedDataParallel device_ids and output_device arguments ...",
-    after=drop_device_ids_on_cpu,
+    after={"fairseq.models.distributed_fairseq_model": drop_device_ids_on_cpu},
 )

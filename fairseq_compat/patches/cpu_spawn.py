@@ -57,7 +57,6 @@ def spawn_by_world_size(module: Any) -> None:
 
 CPU_SPAWN = Patch(
     name="cpu-spawn",
-    modules=("fairseq.distributed.utils",),
     symptom="--cpu --distributed-world-size 2: AssertionError: world size is 2 but have 0 available devices",
-    after=spawn_by_world_size,
+    after={"fairseq.distributed.utils": spawn_by_world_size},
 )

@@ -8,7 +8,6 @@ checkpoint_last.pt is already truncated, the training resumes from the newest in
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import shutil
@@ -46,10 +45,9 @@ def newest_whole(folder: str, suffix: str) -> str | None:
 
 def copy_atomically(module: Any) -> None:
     """Wraps `PathManager.copy`. The wrapper changes nothing if iopath copies."""
-    original = module.PathManager.copy
 
-    @functools.wraps(original)
-    def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
+    @wraps(module.PathManager, "copy")
+    def copy(original: Any, src_path: str, dst_path: str, overwrite: bool = False) -> Any:
         if module.IOPathManager:
             return original(src_path, dst_path, overwrite)
         dst_path = os.path.realpath(dst_path)  # a link stays a link
@@ -62,8 +60,6 @@ def copy_atomically(module: Any) -> None:
                 os.remove(temporary)
             raise
         return dst_path
-
-    module.PathManager.copy = staticmethod(copy)
 
 
 def restore_last(module: Any) -> None:
@@ -90,14 +86,8 @@ def restore_last(module: Any) -> None:
         return read(path, *args, **options)
 
 
-def mend(module: Any) -> None:
-    """Patches whichever of the two modules was imported."""
-    copy_atomically(module) if module.__name__ == "fairseq.file_io" else restore_last(module)
-
-
 CUT_CHECKPOINTS = Patch(
     name="cut-checkpoints",
-    modules=("fairseq.file_io", "fairseq.checkpoint_utils"),
     symptom="a training run was killed while it copied checkpoint_last.pt: EOFError at the next start",
-    after=mend,
+    after={"fairseq.file_io": copy_atomically, "fairseq.checkpoint_utils": restore_last},
 )

@@ -40,7 +40,6 @@ def identity_hashes() -> Iterator[None]:
 
 DATACLASS_DEFAULTS = Patch(
     name="dataclass-defaults",
-    modules=("fairseq.dataclass.configs",),
     symptom="`import fairseq` from Python 3.11 on: ValueError: mutable default ... use default_factory",
-    during=identity_hashes,
+    during={"fairseq.dataclass.configs": identity_hashes},
 )

@@ -30,7 +30,6 @@ def switch_off_fast_path(module: Any) -> None:
 
 ENCODER_FAST_PATH = Patch(
     name="encoder-fast-path",
-    modules=("fairseq.modules.transformer_layer",),
     symptom="fairseq's own transformer: `Mask Type should be defined` in generate; default DDP misses gradients",
-    after=switch_off_fast_path,
+    after={"fairseq.modules.transformer_layer": switch_off_fast_path},
 )

@@ -23,7 +23,6 @@ def end_at_once(module: Any) -> None:
 
 FINISHED_TRAINING = Patch(
     name="finished-training",
-    modules=("fairseq_cli.train",),
     symptom="repeating a finished training run with --max-update makes one more update",
-    after=end_at_once,
+    after={"fairseq_cli.train": end_at_once},
 )

@@ -35,7 +35,6 @@ def ask_for_gpu(module: Any) -> None:
 
 FP16_ON_CPU = Patch(
     name="fp16-on-cpu",
-    modules=("fairseq.optim.fp16_optimizer",),
     symptom="--fp16 --cpu: RuntimeError: Found no NVIDIA driver on your system",
-    after=ask_for_gpu,
+    after={"fairseq.optim.fp16_optimizer": ask_for_gpu},
 )

@@ -25,7 +25,6 @@ def keep_lengths_as_python_integers(module: Any) -> None:
 
 INDEX_OFFSETS = Patch(
     name="index-offsets",
-    modules=("fairseq.data.indexed_dataset",),
     symptom="fairseq-preprocess --workers N of more than 2 GiB: wrong sentences, RuntimeWarning: overflow",
-    after=keep_lengths_as_python_integers,
+    after={"fairseq.data.indexed_dataset": keep_lengths_as_python_integers},
 )

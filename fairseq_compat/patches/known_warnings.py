@@ -35,7 +35,6 @@ def known_warnings_silenced() -> Iterator[None]:
 
 KNOWN_WARNINGS = Patch(
     name="known-warnings",
-    modules=("fairseq",),
     symptom="pages of deprecation warnings about fairseq's own code",
-    during=known_warnings_silenced,
+    during={"fairseq": known_warnings_silenced},
 )

@@ -60,8 +60,12 @@ def give_libnat(module: Any) -> None:
         libnat = ModuleType("fairseq.libnat", "Edit paths, by fairseq_compat.")
         libnat.suggested_ed2_path = suggested_ed2_path  # type: ignore[attr-defined]
         sys.modules["fairseq.libnat"] = fairseq.libnat = libnat
-    if hasattr(module, "load_libnat"):
-        module.load_libnat = load_libnat
+
+
+def replace_loader(module: Any) -> None:
+    """Provides `fairseq.libnat`, and replaces `load_libnat`."""
+    give_libnat(module)
+    module.load_libnat = load_libnat
 
 
 def load_libnat() -> tuple[Any, bool]:
@@ -78,7 +82,9 @@ def load_libnat() -> tuple[Any, bool]:
 
 LIBNAT = Patch(
     name="libnat",
-    modules=("fairseq.models.nat.levenshtein_utils", "fairseq.models.nat.insertion_transformer"),
     symptom="levenshtein_transformer, insertion_transformer: ImportError: cannot import name 'libnat'",
-    after=give_libnat,
+    after={
+        "fairseq.models.nat.levenshtein_utils": replace_loader,
+        "fairseq.models.nat.insertion_transformer": give_libnat,
+    },
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -108,29 +108,21 @@ class StandardInput:
         return TextLines("-")
 
 
-def end_lines_at_line_feeds(module: Any) -> None:
-    """Replaces the functions with which the module reads text."""
-    if module.__name__ == "fairseq.file_chunker_utils":
-        module.find_offsets, module.Chunker = find_offsets, TextLines
-    elif module.__name__ == "fairseq_cli.interactive":
-        module.buffered_read = buffered_read
-    else:
-        module.open = open_lines
-    if module.__name__ == "fairseq_cli.score":
-        module.sys = StandardInput()
+def given(**functions: Any) -> Callable[[Any], None]:
+    """Replaces these functions of a module."""
+    return lambda module: vars(module).update(functions)
 
 
 LINE_ENDS = Patch(
     name="line-ends",
-    modules=(
-        "fairseq.file_chunker_utils",
-        "fairseq.data.dictionary",
-        "fairseq.data.indexed_dataset",
-        "fairseq.utils",
-        "fairseq_cli.interactive",
-        "fairseq_cli.preprocess",
-        "fairseq_cli.score",
-    ),
     symptom="a carriage return within a line splits it: source and target differ in length, and pairs are wrong",
-    after=end_lines_at_line_feeds,
+    after={
+        "fairseq.file_chunker_utils": given(find_offsets=find_offsets, Chunker=TextLines),
+        "fairseq.data.dictionary": given(open=open_lines),
+        "fairseq.data.indexed_dataset": given(open=open_lines),
+        "fairseq.utils": given(open=open_lines),
+        "fairseq_cli.interactive": given(buffered_read=buffered_read),
+        "fairseq_cli.preprocess": given(open=open_lines),
+        "fairseq_cli.score": given(open=open_lines, sys=StandardInput()),
+    },
 )

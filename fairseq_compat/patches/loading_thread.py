@@ -37,7 +37,6 @@ def end(thread: Any) -> None:
 
 LOADING_THREAD = Patch(
     name="loading-thread",
-    modules=("fairseq.data.iterators",),
     symptom="a training run that ends within an epoch: terminate called without an active exception, SIGABRT",
-    after=end_at_exit,
+    after={"fairseq.data.iterators": end_at_exit},
 )

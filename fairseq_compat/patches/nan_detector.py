@@ -26,7 +26,6 @@ def skip_encoders(module: Any) -> None:
 
 NAN_DETECTOR = Patch(
     name="nan-detector",
-    modules=("fairseq.nan_detector",),
     symptom="a training run whose gradient is not finite: StopIteration",
-    after=skip_encoders,
+    after={"fairseq.nan_detector": skip_encoders},
 )

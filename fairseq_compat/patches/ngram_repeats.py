@@ -22,7 +22,6 @@ def see_what_is_decoded(module: Any) -> None:
 
 NGRAM_REPEATS = Patch(
     name="ngram-repeats",
-    modules=("fairseq.ngram_repeat_block",),
     symptom="--no-repeat-ngram-size N without effect",
-    after=see_what_is_decoded,
+    after={"fairseq.ngram_repeat_block": see_what_is_decoded},
 )

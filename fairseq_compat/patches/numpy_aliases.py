@@ -36,7 +36,6 @@ def give_aliases(module: Any) -> None:
 
 NUMPY_ALIASES = Patch(
     name="numpy-aliases",
-    modules=MODULES,
     symptom="language models, --num-batch-buckets, masking: AttributeError or TypeError about names of NumPy's",
-    after=give_aliases,
+    after=dict.fromkeys(MODULES, give_aliases),
 )

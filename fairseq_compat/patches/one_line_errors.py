@@ -8,34 +8,27 @@ fairseq-hydra-train reports in `_hydra_main`, because hydra catches exceptions a
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from fairseq_compat.one_line_errors import ended_in_one_line, install
-from fairseq_compat.patch import Patch
-
-_WRAPPED = {"fairseq.distributed.utils": "distributed_main", "fairseq_cli.hydra_train": "_hydra_main"}
+from fairseq_compat.patch import Patch, wraps
 
 
 def end_in_one_line(module: Any) -> None:
-    """Installs the excepthook when `fairseq` is imported, and wraps the functions of _WRAPPED in other modules."""
-    name = _WRAPPED.get(module.__name__)
-    if name is None:
-        install()
-        return
-    original = getattr(module, name)
+    """Wraps `distributed_main` of fairseq.distributed.utils, or `_hydra_main` of fairseq_cli.hydra_train."""
 
-    @functools.wraps(original)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    @wraps(module, "_hydra_main" if module.__name__ == "fairseq_cli.hydra_train" else "distributed_main")
+    def wrapped(original: Any, *args: Any, **kwargs: Any) -> Any:
         with ended_in_one_line():
             return original(*args, **kwargs)
-
-    setattr(module, name, wrapped)
 
 
 ONE_LINE_ERRORS = Patch(
     name="one-line-errors",
-    modules=("fairseq", *_WRAPPED),
     symptom="a user's mistake that a patch or a plug-in detects: a traceback, or no message from several processes",
-    after=end_in_one_line,
+    after={
+        "fairseq": lambda module: install(),
+        "fairseq.distributed.utils": end_in_one_line,
+        "fairseq_cli.hydra_train": end_in_one_line,
+    },
 )

@@ -47,7 +47,6 @@ def keep_count(module: Any) -> None:
 
 PATIENCE = Patch(
     name="patience",
-    modules=("fairseq.trainer",),
     symptom="--patience N: the count begins at zero when a training run is resumed",
-    after=keep_count,
+    after={"fairseq.trainer": keep_count},
 )

@@ -46,7 +46,6 @@ def allow_plain_data_types(module: Any) -> None:
 
 SAFE_GLOBALS = Patch(
     name="safe-globals",
-    modules=("fairseq",),
     symptom="Weights only load failed (argparse.Namespace, NumPy scalars): generate, resume, hub, averaging",
-    after=allow_plain_data_types,
+    after={"fairseq": allow_plain_data_types},
 )

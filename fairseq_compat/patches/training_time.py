@@ -5,30 +5,26 @@ When it resumes, fairseq also restores the clock `wall`, which then has no start
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 
 
 def keep_clock(module: Any) -> None:
     """Wraps `Trainer.load_checkpoint`."""
-    original, metrics = module.Trainer.load_checkpoint, module.metrics
+    metrics = module.metrics
 
-    @functools.wraps(original)
-    def load_checkpoint(self: Any, *args: Any, **options: Any) -> Any:
+    @wraps(module.Trainer, "load_checkpoint")
+    def load_checkpoint(original: Any, self: Any, *args: Any, **options: Any) -> Any:
         start = getattr(metrics.get_meter("default", "wall"), "start_time", None)
         state = original(self, *args, **options)
         if (clock := metrics.get_meter("default", "wall")) is not None and clock.start_time is None:
             clock.start_time = start
         return state
 
-    module.Trainer.load_checkpoint = load_checkpoint
-
 
 TRAINING_TIME = Patch(
     name="training-time",
-    modules=("fairseq.trainer",),
     symptom="a training run that is resumed within an epoch logs 0 seconds from then on",
-    after=keep_clock,
+    after={"fairseq.trainer": keep_clock},
 )

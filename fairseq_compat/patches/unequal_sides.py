@@ -49,11 +49,13 @@ def paired(translations: Iterator[str], references: Iterator[str]) -> Iterator[t
         raise UsageError(f"the files of --sys and --ref have different numbers of lines: {_EXPECTED}") from None
 
 
+def pair_lines(module: Any) -> None:
+    """Replaces the `zip` of fairseq_cli.score."""
+    module.zip = paired
+
+
 def compare_sides(module: Any) -> None:
-    """Wraps `main` of fairseq_cli.preprocess, or the `zip` of fairseq_cli.score."""
-    if module.__name__ == "fairseq_cli.score":
-        module.zip = paired
-        return
+    """Wraps `main` of fairseq_cli.preprocess."""
 
     @wraps(module, "main")
     def main(original: Any, args: Namespace) -> Any:
@@ -67,7 +69,6 @@ def compare_sides(module: Any) -> None:
 
 UNEQUAL_SIDES = Patch(
     name="unequal-sides",
-    modules=("fairseq_cli.preprocess", "fairseq_cli.score"),
     symptom="fairseq-preprocess and fairseq-score accept files with different numbers of lines: later pairs are wrong",
-    after=compare_sides,
+    after={"fairseq_cli.preprocess": compare_sides, "fairseq_cli.score": pair_lines},
 )

@@ -41,14 +41,8 @@ def name_task(module: Any) -> None:
         return original(cfg, **kwargs)
 
 
-def name_user_dir(module: Any) -> None:
-    """Patches whichever of the two modules was imported."""
-    name_model(module) if module.__name__ == "fairseq.models" else name_task(module)
-
-
 UNKNOWN_MODELS = Patch(
     name="unknown-models",
-    modules=("fairseq.models", "fairseq.tasks"),
     symptom="a model without the --user-dir that defines it: IndexError: Replacement index 1 out of range",
-    after=name_user_dir,
+    after={"fairseq.models": name_model, "fairseq.tasks": name_task},
 )

@@ -32,11 +32,6 @@ def check_hydra(module: Any) -> None:
     module.add_defaults = _checked(module.add_defaults)
 
 
-def patch(module: Any) -> None:
-    """Patches whichever of the two modules was imported."""
-    check_settings(module) if module.__name__ == "fairseq.models" else check_hydra(module)
-
-
 def _in_one_line(run_and_report: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps the function by which Hydra prints the errors of `func`."""
     from hydra.errors import CompactHydraException
@@ -170,7 +165,6 @@ def check_settings(module: Any) -> None:
     """Wraps `fairseq.models.build_model`."""
     from omegaconf import OmegaConf
 
-
     @wraps(module, "build_model")
     def build_model(original: Any, cfg: Any, task: Any, from_checkpoint: bool = False) -> Any:
         name = getattr(cfg, "_name", "")
@@ -206,7 +200,6 @@ def _known(module: Any, name: str) -> set[str]:
 
 UNKNOWN_SETTINGS = Patch(
     name="unknown-settings",
-    modules=("fairseq.models", "fairseq_cli.hydra_train"),
     symptom="fairseq-hydra-train ignores a misspelt setting, exit status 0, or prints a traceback",
-    after=patch,
+    after={"fairseq.models": check_settings, "fairseq_cli.hydra_train": check_hydra},
 )

@@ -72,7 +72,6 @@ def find_installed_packages(module: Any) -> None:
 
 USER_DIR = Patch(
     name="user-dir",
-    modules=("fairseq.utils",),
     symptom="--user-dir NAME from another folder or after `import NAME`, or a wrong one: a traceback, unknown --arch",
-    after=find_installed_packages,
+    after={"fairseq.utils": find_installed_packages},
 )

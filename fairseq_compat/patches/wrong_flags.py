@@ -90,7 +90,6 @@ def report_in_one_line(module: Any) -> None:
 
 WRONG_FLAGS = Patch(
     name="wrong-flags",
-    modules=("fairseq.options",),
     symptom="an unknown or missing --arch, or a forgotten --user-dir: more than a hundred lines",
-    after=report_in_one_line,
+    after={"fairseq.options": report_in_one_line},
 )

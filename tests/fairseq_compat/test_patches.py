@@ -464,6 +464,21 @@ except Exception as error:
     print(type(error).__name__, error)
 """
 
+VALIDATION = """
+from types import SimpleNamespace
+from fairseq_cli.train import train
+
+for updates, disabled in ((0, False), (0, True), (2, False)):
+    cfg = SimpleNamespace(
+        optimization=SimpleNamespace(max_update=0),
+        dataset=SimpleNamespace(disable_validation=disabled, valid_subset="valid,other"),
+    )
+    try:
+        train(cfg, SimpleNamespace(get_num_updates=lambda: updates, get_valid_iterator=print), None, None)
+    except AttributeError as error:
+        print("begins an epoch:", error)
+"""
+
 LONG = """
 from argparse import Namespace
 import numpy
@@ -655,9 +670,13 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
     ),
     (
         "empty-data", EMPTY,
-        "UsageError no training example fits a batch: give more data, or a larger --max-tokens, "
+        "UsageError no example fits a batch: give more data, or a larger --max-tokens, "
         "--max-source-positions or --max-target-positions\n",
         ["Exception The dataset is empty"],
+    ),
+    (
+        "empty-data", VALIDATION, f"valid\nother\n{BEGINS}\n{BEGINS}\n{BEGINS}\n",
+        [f"{BEGINS}\n{BEGINS}\n{BEGINS}\n"],
     ),
     (
         "empty-data", LONG,

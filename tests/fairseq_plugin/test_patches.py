@@ -21,7 +21,7 @@ PLUGIN = """
 from fairseq_compat.patch import Patch
 from fairseq_compat.registry import add_patches
 
-add_patches([Patch(name="of-a-plugin", modules=(), symptom="a symptom")])
+add_patches([Patch(name="of-a-plugin", symptom="a symptom")])
 """
 
 
@@ -53,7 +53,7 @@ def patch(monkeypatch: pytest.MonkeyPatch):
     def count(module: ModuleType) -> None:
         module.__dict__["times"] = module.__dict__.get("times", 0) + 1
 
-    return Patch(name="example", modules=("fairseq_example", "fairseq.later"), symptom="", after=count)
+    return Patch(name="example", symptom="", after=dict.fromkeys(("fairseq_example", "fairseq.later"), count))
 
 
 def test_a_module_that_is_imported_already_is_patched_at_once_and_once(patch) -> None:

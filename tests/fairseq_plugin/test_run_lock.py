@@ -67,7 +67,7 @@ def test_one_training_per_save_dir(module, begin, tmp_path: Path) -> None:
         begin(no_save=True)
         begin(first=False)
     distributed = SimpleNamespace(call_main=begin)
-    run_lock.check_lock(distributed)
+    run_lock.release_lock(distributed)
     distributed.call_main()
     with folder_lock(tmp_path / "save", busy=""):  # released at the end of the training
         pass

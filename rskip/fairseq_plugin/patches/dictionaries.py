@@ -47,7 +47,6 @@ def _digests(task: Any) -> dict[str, str]:
 
 DICTIONARIES = Patch(
     name="dictionaries",
-    modules=("fairseq.trainer",),
     symptom="a training run continues on data with another dictionary of the same size, and confuses the tokens",
-    after=compare_dictionaries,
+    after={"fairseq.trainer": compare_dictionaries},
 )

@@ -23,7 +23,6 @@ def take_our_wrapper(module: Any) -> None:
 
 HALF_PRECISION_ADAM = Patch(
     name="half-precision-adam",
-    modules=("fairseq.optim.fp16_optimizer",),
     symptom="--optimizer rskip_adam with --fp16 or --bf16: one kernel per tensor to copy gradients and parameters",
-    after=take_our_wrapper,
+    after={"fairseq.optim.fp16_optimizer": take_our_wrapper},
 )

@@ -37,7 +37,6 @@ def name_the_batch(module: Any) -> None:
 
 OUT_OF_MEMORY = Patch(
     name="out-of-memory",
-    modules=("fairseq.tasks.fairseq_task",),
     symptom="a batch doesn't fit in memory, and no message gives its size or the flags to lower",
-    after=name_the_batch,
+    after={"fairseq.tasks.fairseq_task": name_the_batch},
 )

@@ -27,7 +27,6 @@ def refuse_unprofiled(module: Any) -> None:
 
 PROFILING_PASS = Patch(
     name="profiling-pass",
-    modules=("fairseq.tasks.fairseq_task",),
     symptom="--connection admin without --finetune-from-model: training starts without its profiling pass",
-    after=refuse_unprofiled,
+    after={"fairseq.tasks.fairseq_task": refuse_unprofiled},
 )

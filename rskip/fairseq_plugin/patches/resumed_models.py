@@ -5,13 +5,12 @@ If parameters don't fit, the error gives advice for resuming or for --finetune-f
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import fields
 from typing import Any
 
 from fairseq_compat.one_line_errors import UsageError, usage_error_behind
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 from fairseq_compat.patches.checkpoint_paths import LAST
 from rskip.checkpoint.average import TRAINING_ALONE
 from rskip.connections import parse_connection
@@ -24,18 +23,20 @@ def compare_models(module: Any) -> None:
     """Wraps `Trainer.load_checkpoint`, to compare a checkpoint with the flags before it loads a parameter."""
     from rskip.fairseq_plugin.model import OtherArchitectureError
 
-    original, checkpoint_utils = module.Trainer.load_checkpoint, module.checkpoint_utils
+    checkpoint_utils = module.checkpoint_utils
 
-    @functools.wraps(original)
-    def load_checkpoint(self: Any, filename: str, *args: Any, **options: Any) -> Any:
+    @wraps(module.Trainer, "load_checkpoint")
+    def load_checkpoint(original: Any, self: Any, filename: str, *args: Any, **options: Any) -> Any:
         try:
-            return compared(self, filename, *args, **options)
+            return compared(original, self, filename, *args, **options)
         except Exception as error:  # fairseq's own, behind which is ours
             if not isinstance(behind := usage_error_behind(error), OtherArchitectureError):
                 raise
             raise UsageError(f"{filename}: {behind.difference}: {_advice(self.cfg.checkpoint, filename)}") from None
 
-    def compared(self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any) -> Any:
+    def compared(
+        original: Any, self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any
+    ) -> Any:
         if reset_optimizer:  # --finetune-from-model, --reset-optimizer: the user wants another run's parameters
             return original(self, filename, reset_optimizer, *args, **options)
         read = checkpoint_utils.load_checkpoint_to_cpu
@@ -54,8 +55,6 @@ def compare_models(module: Any) -> None:
             return original(self, filename, reset_optimizer, *args, **options)
         finally:
             checkpoint_utils.load_checkpoint_to_cpu = read
-
-    module.Trainer.load_checkpoint = load_checkpoint
 
 
 _SAME_LOSS = {"LabelSmoothedCrossEntropyCriterion", "ChunkedLabelSmoothedCrossEntropyCriterion"}
@@ -119,7 +118,6 @@ def _canonical(spec: str) -> str:
 
 RESUMED_MODELS = Patch(
     name="resumed-models",
-    modules=("fairseq.trainer",),
     symptom="a training run is resumed with another --connection or number of heads, and continues as another model",
-    after=compare_models,
+    after={"fairseq.trainer": compare_models},
 )

@@ -5,14 +5,12 @@ A training refuses to save after another process took over its run or its --save
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from fairseq_compat.patch import Patch
+from fairseq_compat.patch import Patch, wraps
 from rskip.fairseq_plugin.usage_errors import usage_errors
 from rskip.files.folder_lock import FolderLock, LockLost, folder_lock
 from rskip.machine.workers import end_with_parent
@@ -24,22 +22,17 @@ _held = ExitStack()  # the lock of this process's training; after a kill the ker
 
 
 def check_lock(module: Any) -> None:
-    """Wraps functions of `fairseq.checkpoint_utils` and `fairseq.distributed.utils`.
+    """Wraps functions of `fairseq.checkpoint_utils`.
 
-    `load_checkpoint` first locks the --save-dir, `torch_persistent_save` checks the locks, and the end of `call_main`
-    releases that of the --save-dir.
+    `load_checkpoint` first locks the --save-dir, and `torch_persistent_save` checks the locks.
     """
-    if hasattr(module, "call_main"):
-        module.call_main = _releasing(module.call_main)
-        return
-    load, save = module.load_checkpoint, module.torch_persistent_save
     of_run = FolderLock.inherited()
     of_folder: list[FolderLock] = []
     if of_run is not None:
         end_with_parent()  # the parent may be torchrun
 
-    @functools.wraps(load)
-    def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
+    @wraps(module, "load_checkpoint")
+    def load_checkpoint(load: Any, cfg: Any, trainer: Any, **options: Any) -> Any:
         _held.close()
         of_folder.clear()
         if trainer.is_data_parallel_master and not cfg.no_save:
@@ -47,23 +40,21 @@ def check_lock(module: Any) -> None:
             _held.callback(of_folder.clear)
         return load(cfg, trainer, **options)
 
-    @functools.wraps(save)
-    def torch_persistent_save(*arguments: Any, **options: Any) -> None:
+    @wraps(module, "torch_persistent_save")
+    def torch_persistent_save(save: Any, *arguments: Any, **options: Any) -> None:
         with usage_errors((LockLost,)):
             for lock in filter(None, (of_run, *of_folder)):
                 lock.check()
         save(*arguments, **options)
 
-    module.load_checkpoint, module.torch_persistent_save = load_checkpoint, torch_persistent_save
 
+def release_lock(module: Any) -> None:
+    """Wraps `fairseq.distributed.utils.call_main`, whose end releases the lock of the --save-dir."""
 
-def _releasing(call_main: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(call_main)
-    def releasing(*arguments: Any, **options: Any) -> None:
+    @wraps(module, "call_main")
+    def call_main(original: Any, *arguments: Any, **options: Any) -> None:
         with _held:
-            call_main(*arguments, **options)
-
-    return releasing
+            original(*arguments, **options)
 
 
 def _locked(folder: Path) -> list[FolderLock]:
@@ -82,7 +73,6 @@ def _locked(folder: Path) -> list[FolderLock]:
 
 RUN_LOCK = Patch(
     name="run-lock",
-    modules=("fairseq.checkpoint_utils", "fairseq.distributed.utils"),
     symptom="two training runs with one --save-dir, or one that was taken over, overwrite each other's checkpoints",
-    after=check_lock,
+    after={"fairseq.checkpoint_utils": check_lock, "fairseq.distributed.utils": release_lock},
 )
