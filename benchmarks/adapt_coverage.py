@@ -3,9 +3,10 @@
     python benchmarks/adapt_coverage.py [LIBRARY ...] [--only NAME ...] [--specs SPEC ...] [--jobs 2] [--limit 240]
                                        [--build] [--page]
 
-A library is transformers, timm, torchvision or torch.nn; by default all. Each model runs in a process of its own, so
-that one that hangs or crashes costs only itself; --limit is its time in seconds. What the record has already for the
-installed version is not measured again, except with --only. For another version, put it first in PYTHONPATH.
+A library is transformers, timm, torchvision, torch.nn or diffusers (`pip install diffusers`); by default all. Each
+model runs in a process of its own, so that one that hangs or crashes costs only itself; --limit is its time in seconds.
+What the record has already for the installed version is not measured again, except with --only. For another version,
+put it first in PYTHONPATH.
 --build only builds the models and runs them once, without recording it. --specs measures fewer connections; a later run
 without it measures these models again, with all of them.
 
@@ -41,7 +42,10 @@ from rskip.settings.errors import SettingError
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "study" / "results" / "benchmarks" / "adapt_coverage.jsonl"
 OWN = "own connection"
-PRELOADED = {"transformers": "llama", "timm": "vision_transformer", "torchvision": "vit", "torch.nn": "Transformer"}
+PRELOADED = {
+    "transformers": "llama", "timm": "vision_transformer", "torchvision": "vit", "torch.nn": "Transformer",
+    "diffusers": "DiTTransformer2DModel",
+}  # fmt: skip
 SPECS = ("2rskip+ln", "mhc", "attnres")
 # Files without a residual addition, and what they have. They are not counted.
 WITHOUT = {
@@ -261,7 +265,8 @@ each.
   model's outputs in evaluation and its gradients in training, bit by bit. Where the connection has no name, adapt
   itself has compared the library's sums.
 - **{", ".join(f"`{spec}`" for spec in SPECS)}**: `trains` if three steps of AdamW change a finite loss, and each new
-  parameter gets a gradient. `refused` is adapt's message; the model is then unchanged. `not run`: not measured.
+  parameter gets a gradient. (Some diffusion models ignore the text that their last block returns, so its parameters
+  get none in the library either.) `refused` is adapt's message; the model is then unchanged. `not run`: not measured.
 - **built**: architectures that can be built small and trained for a step. `without attention` are those of transformers
   in which no module is an attention. Files of timm without residual additions are left out.
 """

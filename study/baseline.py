@@ -70,7 +70,7 @@ _IMAGES = Rules(
     model="", runs=(), reported="error", chosen_by="error", meaning="mean test error, %", unit="%", decimals=2,
     margin=0.0, equal_time=True,
 )
-# With 6 + 6 layers the second rate, 0.004, joins when all of its announced runs are there: until then a single seed would
+# With 6 + 6 layers a second rate, 0.004, joins when all of its announced runs are there: until then a single seed would
 # choose a rate.
 _TRANSLATION = Rules(
     model="translation, 6 + 6 layers",

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from measuring import diffusion_models
+
 Row = dict[str, Any]
 Inputs = dict[str, Any]
 LAYERS, WIDTH, VOCABULARY, BATCH, LENGTH = 3, 64, 128, 2, 12
@@ -334,7 +336,15 @@ def build_torch(name: str) -> tuple[nn.Module, Any]:
     return _checked(getattr(nn, kind)(layer, LAYERS), inputs), inputs
 
 
+def build_diffusers(name: str) -> tuple[nn.Module, Any]:
+    """A diffusion model."""
+    model, inputs = diffusion_models.build(name)
+    return _checked(model, inputs), inputs
+
+
 def names_of(library: str) -> list[str]:
+    if library == "diffusers":
+        return list(diffusion_models.SETTINGS)
     if library == "timm":
         import timm
 
@@ -353,4 +363,5 @@ BUILDERS = {
     "timm": build_timm,
     "torchvision": build_torchvision,
     "torch.nn": build_torch,
+    "diffusers": build_diffusers,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rskip.connections import StackConnection, State
 from rskip.nn.residuals import LayerResiduals, Residual
-from rskip.nn.rewriting import NAME, Plan, rewritten
+from rskip.nn.rewriting import NAME, Plan, Unprovable, rewritten
 from rskip.settings.errors import SettingError
 
 
@@ -24,6 +24,7 @@ class Route:
     :param slot: its position in the block's output, if that is a tuple.
     :param feature_dim: 1 if the stream is a feature map (N, C, H, W). States have features last.
     :param dims: number of the stream's dimensions.
+    :param first: number of its first connection in the block.
     """
 
     position: int
@@ -31,6 +32,7 @@ class Route:
     slot: int | None
     feature_dim: int
     dims: int
+    first: int
 
 
 class Own:
@@ -41,7 +43,7 @@ class Own:
     :param x: the block's input. `given` is what the block computes with in place of it.
     """
 
-    def __init__(self, block: AdaptedBlock, x: Tensor) -> None:
+    def __init__(self, block: ResidualStream, x: Tensor) -> None:
         self.block, self.given = block, x
 
     def at(self, number: int) -> Own:
@@ -68,7 +70,7 @@ class Own:
 class OperandPassage(Own):
     """Gives each connection the operands of the library's addition: y = connection(skip, f)."""
 
-    def __init__(self, block: AdaptedBlock, x: Tensor) -> None:
+    def __init__(self, block: ResidualStream, x: Tensor) -> None:
         super().__init__(block, x)
         self.connections, self.number = block.residuals.connections(), 0
         self.skip: Tensor | None = None
@@ -105,7 +107,7 @@ class StatePassage(OperandPassage):
     The first block of a stack opens it and the last block closes it, so the model around the blocks does not change.
     """
 
-    def __init__(self, block: AdaptedBlock, x: Any) -> None:
+    def __init__(self, block: ResidualStream, x: Any) -> None:
         super().__init__(block, x)
         route, opening = block.rskip_route, block.__dict__["rskip_opening"]
         self.second, self.dims, self.is_whole = route.feature_dim == 1, route.dims, True
@@ -171,6 +173,34 @@ class StatePassage(OperandPassage):
         return replaced(output, self.block.rskip_route.slot, state)
 
 
+class Several:
+    """The ways of several streams through one call of a block."""
+
+    def __init__(self, passages: Sequence[Own]) -> None:
+        self.passages = passages
+
+    def at(self, number: int) -> Own:
+        """The passage of the stream that has this connection."""
+        passage = next(each for each in reversed(self.passages) if each.block.rskip_route.first <= number)
+        return passage.at(number - passage.block.rskip_route.first)
+
+    def join(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
+        name = type(self.passages[0].block).__name__
+        raise Unprovable(f"one line, or one function, of {name} adds to several streams")
+
+    inner = join
+
+    def unseen(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
+        """What takes the place of a sum that did not run on the example."""
+        return [passage.unseen(left, right, skip) for passage in self.passages][0]
+
+    def end(self, output: Any) -> Any:
+        """The block's output."""
+        for passage in self.passages:
+            output = passage.end(output)
+        return output
+
+
 class AdaptedPart(nn.Module):
     """A module on the way from a block to one of its additions, with rewritten methods."""
 
@@ -181,8 +211,8 @@ class AdaptedPart(nn.Module):
         return _new, (self.library_class, self.plan, type(self).__bases__[0]), self.__dict__
 
 
-class AdaptedBlock(AdaptedPart):
-    """The part of an adapted block that its library does not have.
+class ResidualStream(nn.Module):
+    """The connections of one stream in a block.
 
     Members: `residuals`; in the first block `spec_record`; for connections that have them, `stack` in the first or last
     block, and `closing_norm` in the last block.
@@ -193,7 +223,7 @@ class AdaptedBlock(AdaptedPart):
     rskip_passage: type[Own]
     rskip_returns_input: bool
 
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Own, tuple[Any, ...], dict[str, Any]]:
+    def _enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Own, tuple[Any, ...], dict[str, Any]]:
         """The passage, and the arguments with what it gives in place of the stream."""
         name, position, kind = self.rskip_route.name, self.rskip_route.position, self.rskip_passage
         if kind is Own and "residuals" in self._modules:  # connections that only add are called for their hooks
@@ -211,6 +241,28 @@ class AdaptedBlock(AdaptedPart):
                 if not residual.state_dict():  # the block has kept its normalisations
                     residual.mark_loaded()
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class AdaptedBlock(AdaptedPart, ResidualStream):
+    """The part of an adapted block that its library does not have: its first stream.
+
+    A block through which several streams pass, such as text and image, has the others in `other_streams`.
+    """
+
+    def begin(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Own | Several, tuple[Any, ...], dict[str, Any]]:
+        """The passage of all streams, and the arguments with what it gives in place of them."""
+        first, args, kwargs = self._enter(args, kwargs)
+        others = self._modules.get("other_streams")
+        if others is None and not self.rskip_route.first:
+            return first, args, kwargs
+        passages = [first]
+        for stream in () if others is None else others.children():
+            assert isinstance(stream, ResidualStream)
+            passage, args, kwargs = stream._enter(args, kwargs)
+            passages.append(passage)
+        return Several(passages), args, kwargs
 
 
 def replaced(output: Any, slot: int | None, stream: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import warnings
 from collections import Counter
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec, parse_connection
 from rskip.connections.connection import HostNeed
-from rskip.nn.adapted import AdaptedBlock, AdaptedPart, Route, adapted_class
+from rskip.nn.adapted import AdaptedBlock, AdaptedPart, ResidualStream, Route, adapted_class
 from rskip.nn.connecting import Connecting, is_pre_norm
 from rskip.nn.example_inputs import example_inputs
 from rskip.nn.finding import Block, Stack, find_missed, find_stacks, norm_kind
@@ -30,6 +29,7 @@ from rskip.nn.tracing import Trace, trace
 from rskip.settings.errors import SettingError
 
 Model = TypeVar("Model", bound=nn.Module)
+_MEMBERS = ("residuals", "closing_norm", "spec_record", "other_streams")
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,15 @@ def adapt(
             child.training = module.training
     unclosed = tuple(each.name for each in found if each.final is None and is_pre_norm(each))
     unchanged = (*_left(adapted, spec), *(_unchanged_stacks(model) if blocks is None else ()))
-    found = [stack for stack in found if any("residuals" in module._modules for module in stack.modules)]
-    branches = [[addition.branch for addition in stack.blocks[0].additions] for stack in found]
-    stacks = [_described(each.name, each.modules, of) for each, of in zip(found, branches, strict=True)]
-    modules = [module for stack in found for module in stack.modules]
+    stacks, modules = [], []
+    for stack in found:
+        changed = [block for block in stack.blocks if "residuals" in block.place._modules]
+        if not changed:
+            continue
+        branches = [addition.branch for addition in changed[0].additions]
+        name = stack.name + next(filter(None, map(_argument, changed)), "")
+        stacks.append(_described(name, [block.module for block in changed], branches))
+        modules += [block.module for block in changed]
     _finish(model, spec, before, modules, stacks, own_connection(adapted), unclosed, unchanged)
     if unchanged:
         warnings.warn(f"adapt left unchanged: {', '.join(unchanged)}", stacklevel=2)
@@ -200,7 +205,7 @@ def _finish(
     names = {id(each): name for name, each in model.named_parameters()}
     model.__dict__["rskip_adaptation"] = Adaptation(
         str(spec),
-        dict(Counter(type(each).__name__ for each in blocks)),
+        dict(Counter(type(each).__name__ for each in dict.fromkeys(blocks))),
         tuple(stacks),
         own,
         kept={name: old[key] for key, name in names.items() if key in old and old[key] != name},
@@ -217,8 +222,8 @@ def _left(blocks: Sequence[Block], spec: ConnectionSpec) -> Iterator[str]:
     These are no modules, and stay in blocks' code although the connection has none of their kind there.
     """
     for block in blocks:
-        if "residuals" not in block.module._modules:
-            yield f"{block.name} ({type(block.module).__name__})"
+        if "residuals" not in block.place._modules:
+            yield f"{block.name}{_argument(block)} ({type(block.module).__name__})"
     yield from dict.fromkeys(
         f"{addition.reads} in the code of {type(block.module).__name__}"
         for block in blocks
@@ -302,7 +307,7 @@ def _found(
             problem = f"({type(model).__qualname__}) has no block whose residual additions can be found"
             raise SettingError("model", problem, advice=advice)
         _check_blocks(stacks)
-        ways = [_ways(block) for stack in stacks for block in stack.blocks]
+        ways = _ways(_by_module(stacks))
         guards = find_guards(ways, traced.steps)
         if wanted is None and (missed := find_missed(traced, stacks)) is not None:
             raise missed_addition(missed)
@@ -313,20 +318,40 @@ def _found(
 
 
 def _check_blocks(stacks: Sequence[Stack]) -> None:
-    names: dict[nn.Module, str] = {}
-    for block in (block for stack in stacks for block in stack.blocks):
-        if block.module in names:
-            problem = f"runs one block several times, {names[block.module]}"
+    for streams in _by_module(stacks):
+        if len({block.call for block in streams}) > 1:
+            problem = f"runs one block several times, {streams[0].name}"
             raise SettingError("model", problem, expected="a separate block each time, with its own connections")
-        names[block.module] = block.name
 
 
-def _ways(block: Block) -> Ways:
-    return [
-        (number, side if step is addition.sums[-1][0] else -1 - side, hops(step.spots, block.module))
-        for number, addition in enumerate(block.additions)
-        for step, side in addition.sums
-    ]
+def _by_module(stacks: Sequence[Stack]) -> list[list[Block]]:
+    """The streams of each block."""
+    found: dict[nn.Module, list[Block]] = {}
+    for block in sorted((block for stack in stacks for block in stack.blocks), key=lambda block: block.number):
+        found.setdefault(block.module, []).append(block)
+    return list(found.values())
+
+
+def _ways(modules: Sequence[Sequence[Block]]) -> list[Ways]:
+    """The ways to each module's sums.
+
+    Where several streams pass through the modules of a class, the connections of the first have the numbers from 0, of
+    the second from 100, and so on, the same in all these modules.
+    """
+    several = {type(block.module) for streams in modules for block in streams[1:]}
+    every = {(type(block.module), block.argument) for streams in modules for block in streams}
+    found: list[Ways] = []
+    for streams in modules:
+        found.append([])
+        for block in streams:
+            if type(block.module) in several:
+                known = sorted(argument for kind, argument in every if kind is type(block.module))
+                block.first = 100 * known.index(block.argument)
+            for number, addition in enumerate(block.additions, block.first):
+                for step, side in addition.sums:
+                    side = side if step is addition.sums[-1][0] else -1 - side
+                    found[-1].append((number, side, hops(step.spots, block.module)))
+    return found
 
 
 def _turn_off_fast_path(model: nn.Module, undo: ExitStack) -> None:
@@ -356,16 +381,17 @@ def _install(
 
     :raises Unprovable: a probe fails.
     """
-    blocks = [block for stack in stacks for block in stack.blocks]
     watched = [each for stack in stacks for each in stack.blocks[0].module.parameters()]
     gradients = None if _on_meta(model) else trained(model, run, watched)
-    for block, sums in zip(blocks, ways, strict=True):
+    for streams, sums in zip(_by_module(stacks), ways, strict=True):
         for part in {id(hop.owner): hop.owner for *_, way in sums for hop in way if hop.owner is not None}.values():
-            base = AdaptedBlock if part is block.module else AdaptedPart
+            base = AdaptedBlock if part is streams[0].module else AdaptedPart
             _change_class(part, adapted_class(type(part), plan[type(part)], base), undo)  # type: ignore[arg-type]
-        _route(block, undo)
+        for block in streams:
+            _route(block, undo)
     if not _on_meta(model):
-        prove(model, run, {block.name: block.module for block in blocks}, outputs, gradients, watched)
+        places = {block.name + _argument(block): block.place for stack in stacks for block in stack.blocks}
+        prove(model, run, places, outputs, gradients, watched)
 
 
 def _change_class(module: nn.Module, kind: type, undo: ExitStack) -> None:
@@ -383,16 +409,26 @@ def _change_class(module: nn.Module, kind: type, undo: ExitStack) -> None:
 
 
 def _route(block: Block, undo: ExitStack) -> None:
+    """Gives a stream of a block its place and its route."""
     module: Any = block.module
-    if taken := [name for name in ("residuals", "closing_norm", "spec_record") if hasattr(module, name)]:
+    block.place = ResidualStream() if block.number else module
+    if block.number:
+        if block.number == 1:
+            module.other_streams = nn.ModuleList()
+            undo.callback(module._modules.pop, "other_streams")
+        module.other_streams.append(block.place)
+    elif taken := [name for name in _MEMBERS if hasattr(module, name)]:
         raise Unprovable(f"{type(module).__name__} has a member {taken[0]}, which is the name of one of rskip's")
-    names = list(inspect.signature(type(module).forward).parameters)[1:]
-    position = block.key if isinstance(block.key, int) else names.index(block.key) if block.key in names else -1
-    name = block.key if isinstance(block.key, str) else names[block.key] if block.key < len(names) else ""
-    module.__dict__["rskip_route"] = Route(position, name, block.slot, block.feature_dim, block.dims)
-    module.__dict__["rskip_returns_input"] = block.returns_input
+    route = Route(*block.argument, block.slot, block.feature_dim, block.dims, block.first)
+    block.place.__dict__["rskip_route"] = route
+    block.place.__dict__["rskip_returns_input"] = block.returns_input
     for key in ("rskip_route", "rskip_passage", "rskip_returns_input", "rskip_opening", "rskip_closing"):
-        undo.callback(module.__dict__.pop, key, None)
+        undo.callback(block.place.__dict__.pop, key, None)
+
+
+def _argument(block: Block) -> str:
+    """The name of the stream if the block has several."""
+    return f", {block.argument[1]}" if "other_streams" in block.module._modules else ""
 
 
 def _try(model: nn.Module, run: Callable[[], Any], spec: ConnectionSpec) -> None:
@@ -426,7 +462,8 @@ def own_connection(blocks: Sequence[Block]) -> str | None:
 
 
 def _described(name: str, blocks: Sequence[nn.Module], branches: Iterable[str]) -> str:
-    return f"{name or 'the model'}: {len(blocks)} × {type(blocks[0]).__name__} ({', '.join(branches)})"
+    kinds = ", ".join(f"{count} × {kind}" for kind, count in Counter(type(each).__name__ for each in blocks).items())
+    return f"{name or 'the model'}: {kinds} ({', '.join(branches)})"
 
 
 def _on_meta(model: nn.Module) -> bool:
@@ -434,14 +471,19 @@ def _on_meta(model: nn.Module) -> bool:
 
 
 def _unchanged_stacks(module: nn.Module, name: str = "") -> Iterator[str]:
-    """Describes each container with several residual blocks of one class in a row and no adapted block."""
+    """Describes each container with several residual blocks of one class in a row and no adapted block.
+
+    And those with blocks of the class of an adapted one in the container.
+    """
     if isinstance(module, AdaptedBlock):
         return
-    if isinstance(module, (nn.ModuleList, nn.Sequential)) and not any(
-        isinstance(each, AdaptedBlock) for each in module.modules()
-    ):
+    if isinstance(module, (nn.ModuleList, nn.Sequential)):
+        adapted = {type(each).library_class for each in module if isinstance(each, AdaptedBlock)}
+        for kind, count in Counter(type(each) for each in module if type(each) in adapted).items():
+            yield f"{name or 'the model'} ({count} × {kind.__name__})"
+        is_untouched = not any(isinstance(each, AdaptedBlock) for each in module.modules())
         runs = [(kind, len(list(run))) for kind, run in groupby(filter(_is_like_a_block, module), type)]
-        found = [f"{name} ({count} × {kind.__name__})" for kind, count in runs if count > 1]
+        found = [f"{name} ({count} × {kind.__name__})" for kind, count in runs if count > 1 and is_untouched]
         if found:
             yield from found
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
@@ -64,27 +65,27 @@ class Connecting:
             for block, layer in zip(stack.blocks, layers, strict=True):
                 for addition, connection in zip(block.additions, layer.connections(), strict=True):
                     self._settle_norms(block, addition, connection, by_operand)
-                self._add(block.module, "residuals", as_in(block.module, layer))
+                self._add(block.place, "residuals", as_in(block.module, layer))
                 passage: type[Own] = OperandPassage if by_operand else StatePassage
                 if by_operand and all(map(_only_adds, layer.connections())):
                     passage = Own  # in the library's order of additions
-                block.module.__dict__["rskip_passage"] = passage
-            self._add(first.module, "spec_record", as_in(first.module, SpecRecord(str(self.spec))))
+                block.place.__dict__["rskip_passage"] = passage
+            self._add(first.place, "spec_record", as_in(first.module, SpecRecord(str(self.spec))))
             if any(True for _ in closing.parameters()):  # the block that uses them owns the parameters
                 home = last if closing.closes else first
-                if hasattr(home.module, "stack"):
+                if hasattr(home.place, "stack"):
                     kind = type(home.module).__name__
                     raise Unprovable(f"{kind} has a member stack, which is the name of one of rskip's")
-                self._add(home.module, "stack", as_in(home.module, closing))
+                self._add(home.place, "stack", as_in(home.module, closing))
             norm = None
             if stack.final is not None:
                 self._settle_final(stack, stack.final, eps)
             elif closes and self.spec.closing_norm is not None:
                 norm = as_in(last.module, build_norm(self.spec.closing_norm, last.features, eps=eps))
             for block in stack.blocks:  # None in the others, because torch.compile doesn't notice a missing key
-                block.module.__dict__["rskip_opening"] = closing if block is first else None
-                block.module.__dict__["rskip_closing"] = closing if block is last else None
-                self._add(block.module, "closing_norm", norm if block is last else None)
+                block.place.__dict__["rskip_opening"] = closing if block is first else None
+                block.place.__dict__["rskip_closing"] = closing if block is last else None
+                self._add(block.place, "closing_norm", norm if block is last else None)
         if not stacks:
             expected = f"a connection that reads only x and f, since {refused}"
             raise SettingError.of_value("connection", str(self.spec), expected)
@@ -193,7 +194,7 @@ def _usable(stack: Stack) -> list[Stack]:
     goes_on = False
     for block in stack.blocks:
         if not (block.keeps_skip and block.ends):
-            block.module.__dict__["rskip_passage"] = Own
+            block.place.__dict__["rskip_passage"] = Own
         elif goes_on:
             parts[-1].blocks.append(block)
         else:
@@ -216,10 +217,13 @@ def _reads_operand(connection: Connection, addition: Addition, spec: ConnectionS
     """Whether the state is x, and the branch reads x itself or the library's normalisation of it."""
     if not connection.passes_x:
         return False
+    trial, generator = copy.deepcopy(connection), torch.Generator().manual_seed(0)
+    for parameter in trial.parameters():  # at their initial values frac's read x too
+        parameter.data = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
     kind = next((each.dtype for each in connection.parameters()), torch.float32)
     x = torch.randn(2, connection.features, *((2, 2) if connection.feature_dim == 1 else ()), dtype=kind)
-    given, _ = connection.before(x)
-    slot = connection.get_submodule(connection.input_slot or "")
+    given, _ = trial.before(x)
+    slot = trial.get_submodule(connection.input_slot or "")
     return given is x or _is_kept(addition, connection, spec) and torch.equal(given, slot(x))
 
 
@@ -300,7 +304,8 @@ def _layer_kinds(stack: Stack) -> list[list[str]] | None:
 def _in_one_tower(one: Stack, other: Stack) -> bool:
     """Whether two stacks are stages of one network, such as `layers.0.blocks` and `layers.1.blocks`."""
     names = [re.sub(r"\d+", "N", each.blocks[0].name) for each in (one, other)]
-    return one is other or names[0] == names[1] or one.blocks[0].feature_dim == other.blocks[0].feature_dim == 1
+    alike = names[0] == names[1] or one.blocks[0].feature_dim == other.blocks[0].feature_dim == 1
+    return one is other or (alike and one.blocks[0].number == other.blocks[0].number)
 
 
 def _partner(stack: Stack, stacks: Sequence[Stack]) -> Stack | None:

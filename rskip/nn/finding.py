@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -63,6 +65,9 @@ class Block:
     :param dims: number of the stream's dimensions.
     :param returns_input: whether the output is the input if all branches return nothing.
     :param turned: whether a sum stands in a transposed form of the stream, as (T, B, C) of (B, T, C).
+    :param number: of the stream among those of the module, which has one Block for each.
+    :param place: the module that gets what `adapt` adds for this stream, and `first`, the number of its first
+        connection.
     """
 
     name: str
@@ -82,6 +87,23 @@ class Block:
     dims: int = 3
     returns_input: bool = True
     turned: bool = False
+    number: int = 0
+    place: Any = None
+    first: int = 0
+
+    @cached_property
+    def argument(self) -> tuple[int, str]:
+        """The position of the stream among the arguments of the module's forward, and its name."""
+        named = inspect.signature(type(self.module).forward).parameters.values()
+        names = [each.name for each in named if each.kind is not each.VAR_POSITIONAL][1:]
+        if isinstance(self.key, str):
+            return names.index(self.key) if self.key in names else -1, self.key
+        return self.key, names[self.key] if self.key < len(names) else str(self.key)
+
+    @property
+    def sums(self) -> set[int]:
+        """The ids of the sums' steps."""
+        return {id(step) for addition in self.additions for step, _ in addition.sums}
 
     @property
     def post_norm(self) -> bool:
@@ -106,10 +128,6 @@ class Stack:
     def name(self) -> str:
         return self.blocks[0].name.rpartition(".")[0]
 
-    @property
-    def modules(self) -> list[nn.Module]:
-        return [block.module for block in self.blocks]
-
 
 def find_stacks(model: nn.Module, trace: Trace, wanted: Callable[[nn.Module], bool] | None = None) -> list[Stack]:
     """The stacks of residual blocks, in the order in which the model ran them.
@@ -122,9 +140,7 @@ def find_stacks(model: nn.Module, trace: Trace, wanted: Callable[[nn.Module], bo
         if isinstance(call.module, _CONTAINERS) or call.last < 0:
             continue
         if wanted is None or wanted(call.module):
-            block = _read(trace, number, names[id(call.module)])
-            if block is not None:
-                blocks.append(block)
+            blocks += _read(trace, number, names[id(call.module)])
     chosen = blocks if wanted is not None else _choose(trace, blocks)
     for block in chosen:
         _describe(trace, block)
@@ -134,7 +150,7 @@ def find_stacks(model: nn.Module, trace: Trace, wanted: Callable[[nn.Module], bo
 def find_missed(trace: Trace, stacks: Sequence[Stack]) -> str | None:
     """Where a layer that contains one of the blocks adds residually outside of its blocks, as `file:line`."""
     blocks = [block for stack in stacks for block in stack.blocks]
-    found = {id(step) for block in blocks for addition in block.additions for step, _ in addition.sums}
+    found = {step for block in blocks for step in block.sums}
     inside = {block.call for block in blocks}
     containers = {id(each): each for call in trace.calls for each in call.module.children()}.values()
     elements = {id(each) for holder in containers if isinstance(holder, _CONTAINERS) for each in holder.children()}
@@ -161,8 +177,9 @@ def _around(trace: Trace, number: int) -> Iterator[int]:
         above = trace.calls[above].outer
 
 
-def _read(trace: Trace, number: int, name: str) -> Block | None:
-    """The module's call as a block, if one of its arguments is a stream."""
+def _read(trace: Trace, number: int, name: str) -> list[Block]:
+    """The module's call as a block, if one of its arguments is a stream; several, such as text and image, if they are.
+    """
     call = trace.calls[number]
     found: list[Block] = []
     outputs = call.gives if isinstance(call.gives, list) else [call.gives]
@@ -178,17 +195,24 @@ def _read(trace: Trace, number: int, name: str) -> Block | None:
                 additions, keeps, ends = chain
                 place = slot if isinstance(call.gives, list) else None
                 found.append(Block(name, call.module, number, key, x, out, place, additions, keeps, ends))
-    best = max(found, key=lambda block: (block.keeps_skip, len(block.additions)), default=None)
-    sums = {id(step) for each in found for addition in each.additions for step, _ in addition.sums}
-    if best is not None and len(sums) > sum(len(each.sums) for each in best.additions):
-        return None  # it carries two streams
+    streams: list[Block] = []
+    for each in sorted(found, key=lambda block: (block.keeps_skip, len(block.additions)), reverse=True):
+        apart = [each.x != other.x and each.out != other.out and each.sums.isdisjoint(other.sums) for other in streams]
+        if not streams or (each.keeps_skip and all(apart)):
+            streams.append(each)
+    sums = {step for each in found for step in each.sums}
+    if sums > {step for each in streams for step in each.sums}:
+        return []  # it adds to a stream that does not pass through it
     results = {trace.same[each] for each in outputs if each is not None}
     given = {trace.same[each] for each in call.reads.values()}
     for step in trace.steps[call.first : call.last]:
         adds = step.kind == "add" and id(step) not in sums and results.intersection(step.gives)
         if adds and given.intersection(trace.same[each] for each in step.reads):
-            return None  # it adds to a second stream
-    return best
+            return []  # it adds to a second stream
+    streams.sort(key=lambda block: block.argument)
+    for index, each in enumerate(streams):
+        each.number = index
+    return streams
 
 
 def _paths(
@@ -322,23 +346,25 @@ def _passes_all(trace: Trace, call: Call, x: int, out: int, through: Step) -> bo
 
 
 def _choose(trace: Trace, blocks: list[Block]) -> list[Block]:
-    """Of nested blocks the outer one, unless its additions are those of inner blocks of one class, as in a stage."""
+    """Of nested blocks the outer one, unless its additions are those of inner blocks of one class, as in a stage.
+
+    A block with several streams has none inside.
+    """
 
     def inner(block: Block) -> list[Block]:
         return [each for each in blocks if each.call != block.call and block.call in _around(trace, each.call)]
 
-    def sums(block: Block) -> set[int]:
-        return {id(step) for each in block.additions for step, _ in each.sums}
-
+    several = {block.call for block in blocks if block.number}
+    blocks = [block for block in blocks if block.call not in several or not inner(block)]
     chosen: list[Block] = []
 
     def choose(block: Block) -> list[Block]:
         inside = inner(block)
         outermost = [each for each in inside if not any(each in inner(other) for other in inside if other is not each)]
-        theirs = set().union(*map(sums, outermost)) if outermost else set()
+        theirs = {step for each in outermost for step in each.sums}
         kinds = {type(each.module) for each in outermost}
         is_layer = len(kinds) == len(outermost) > 1 and all(len(each.additions) == 1 for each in outermost)
-        if (is_layer and block.keeps_skip) or not sums(block) <= theirs:
+        if (is_layer and block.keeps_skip) or not block.sums <= theirs:
             return [block]
         return [found for each in outermost for found in choose(each)]
 
@@ -380,6 +406,9 @@ def _describe(trace: Trace, block: Block) -> None:
     block.keeps_skip = block.keeps_skip and block.additions[0].skip == trace.same[block.x]
     block.returns_input = block.keeps_skip and trace.same[block.out] == block.additions[-1].result
     block.keeps_skip &= not block.turned
+    # another stream, or more of the output, can't read a state
+    ends = {trace.same[block.out], *(each.result for each in block.additions[-1:] if each.closing is None)}
+    block.ends &= not any(_readers(trace, call, each, None) for each in ends)
     _name_branches(trace, block)
 
 
@@ -499,7 +528,8 @@ def _features(trace: Trace, block: Block) -> tuple[int, int]:
 
 def _name_branches(trace: Trace, block: Block) -> None:
     call = trace.calls[block.call]
-    others = {trace.same[value] for key, value in call.reads.items() if key != block.key}
+    given = [value for key, value in call.reads.items() if key != block.key]
+    others = {trace.same[each] for each in given if len(trace.sizes[each]) >= min(3, block.dims)}  # no time embedding
     modules = {id(each) for addition in block.additions for each in (*addition.norms, addition.closing)}
     norms = {number for number, each in enumerate(trace.calls) if id(each.module) in modules}
     numbers = {id(step): number for number, step in enumerate(trace.steps)}
@@ -553,7 +583,9 @@ def _words(trace: Trace, block: Block, steps: Sequence[Step]) -> Iterator[str]:
 def _join(trace: Trace, blocks: list[Block]) -> list[Stack]:
     stacks: list[Stack] = []
     for block in blocks:
-        last = next((each for each in reversed(stacks) if _goes_on(trace, each.blocks[-1], block)), None)
+        alike = [each for each in reversed(stacks) if _goes_on(trace, each.blocks[-1], block)]
+        read = [each for each in alike if trace.same[each.blocks[-1].out] == trace.same[block.x]]
+        last = next(iter((*read, *alike)), None)
         if last is None:
             stacks.append(Stack([block]))
         else:
@@ -571,7 +603,8 @@ def _goes_on(trace: Trace, one: Block, other: Block) -> bool:
     if trace.same[one.out] == trace.same[other.x]:
         return True
     homes = [re.sub(r"\d+", "", each.name).rpartition(".")[0] for each in (one, other)]
-    return same_size and homes[0] == homes[1] and type(one.module) is type(other.module)
+    alike = type(one.module) is type(other.module) and one.number == other.number
+    return same_size and homes[0] == homes[1] and alike
 
 
 def _is_beside(trace: Trace, number: int, block: int) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from rskip.nn.adapted import AdaptedBlock, Own, replaced
+from rskip.nn.adapted import Own, ResidualStream, replaced
 from rskip.nn.rewriting import Unprovable
 
 
@@ -31,7 +31,7 @@ class _Probe(Own):
 
     ran: ClassVar[set[int]] = set()
 
-    def __init__(self, block: AdaptedBlock, x: Tensor) -> None:
+    def __init__(self, block: ResidualStream, x: Tensor) -> None:
         self.source = x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
         super().__init__(block, self.source.clone())
         self.name = type(block).__name__
@@ -57,7 +57,7 @@ class _Probe(Own):
 class Skip(_Probe):
     """Returns the skip of each sum, and notes the branches' outputs."""
 
-    def __init__(self, block: AdaptedBlock, x: Tensor) -> None:
+    def __init__(self, block: ResidualStream, x: Tensor) -> None:
         super().__init__(block, x.detach())
         self.terms: list[Tensor] = []
         self.skip: Tensor | None = None

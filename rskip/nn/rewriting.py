@@ -208,7 +208,7 @@ def find_guards(chains: Sequence[Ways], steps: Sequence[Step]) -> dict[CodeType,
     """The places of sums that did not run on the example, in the functions of those that did.
 
     A sum under a condition on `self` alone, or beside a part that the module lacks, can't run. One for an optional
-    argument, `if encoder_hidden_states is not None`, gets a guard.
+    argument, `if encoder_hidden_states is not None`, gets a guard: an error if it runs.
 
     :param steps: what ran.
     :raises SettingError: a block adds to the skip under another condition that the example did not meet.
@@ -248,15 +248,17 @@ def missed_addition(where: str) -> SettingError:
 
 
 def _is_given(node: ast.If, function: FunctionType) -> bool:
-    """Whether the condition is that an argument is given: `name is not None`, alone or with others."""
+    """Whether the condition is that an argument is given: `name is not None`, alone or with others.
+
+    Or that a part returned more for it: `len(outputs) == 3`, as with Flux's IP-Adapter.
+    """
     arguments = function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]
     tests = node.test.values if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And) else [node.test]
     return any(
-        isinstance(test, ast.Compare)
-        and isinstance(test.left, ast.Name)
-        and test.left.id in arguments
-        and isinstance(test.ops[0], ast.IsNot)
+        isinstance(test.left, ast.Name) and test.left.id in arguments and isinstance(test.ops[0], ast.IsNot)
+        or isinstance(test.left, ast.Call) and isinstance(test.left.func, ast.Name) and test.left.func.id == "len"
         for test in tests
+        if isinstance(test, ast.Compare)
     )
 
 

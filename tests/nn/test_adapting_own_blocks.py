@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rskip.nn import adapt, adaptation
+from rskip.nn import Residual, adapt, adaptation
 from rskip.settings.errors import SettingError
 
 WIDTH = 8
@@ -315,6 +315,137 @@ def test_a_stack_that_cannot_carry_the_state_keeps_its_sums_beside_one_that_can(
     assert adaptation(model).blocks["Plain"] == 3 and model(TOKENS).shape == (2, 5, WIDTH)
 
 
+class Joint(nn.Module):
+    """Two streams that attend to both, as image and text do in a diffusion transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+        self.mlp, self.other = branch(), branch()
+
+    def attend(self, image, text):
+        both = torch.cat([image, text], dim=1)
+        return self.attention(both, both, both, need_weights=False)[0].split([image.shape[1], text.shape[1]], dim=1)
+
+    last = False
+
+    def forward(self, image, text):
+        f, g = self.attend(image, text)
+        if not self.last:
+            image = image + f
+            image = image + self.mlp(image)
+        text = text + g
+        return text + self.other(text), None if self.last else image
+
+
+class JointModel(Model):
+    def forward(self, tokens):
+        image = self.embed(tokens % 16)
+        text = image[:, :2].cos()
+        for block in self.blocks:
+            text, image = block(image, text=text)
+        return torch.cat([text, image], dim=1)
+
+
+@pytest.mark.parametrize("spec", ["1xskip", "2rskip+ln", "mhc", "attnres"])
+def test_each_of_several_streams_gets_connections_of_its_own(spec):
+    torch.manual_seed(0)
+    model = JointModel(Joint)
+    adapted = adapt(copy.deepcopy(model), spec)
+    stacks = [f"blocks, {name}: 3 × Joint (attention, ffn)" for name in ("image", "text")]
+    assert [*adaptation(adapted).stacks] == stacks and adaptation(adapted).blocks == {"Joint": 3}
+    for parameter in adapted.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    (adapted(TOKENS) ** 3).sum().backward()
+    assert [name for name, each in adapted.named_parameters() if each.grad is None and "norm" not in name] == []
+    found, again = adapted.eval()(TOKENS), pickle.loads(pickle.dumps(adapted))
+    assert torch.equal(again(TOKENS), found)
+    if spec == "attnres":  # mhc takes 40 seconds
+        torch.testing.assert_close(torch.compile(again, backend="eager", fullgraph=True)(TOKENS), found)
+
+    x, y = adapted.embed(TOKENS), adapted.embed(TOKENS)[:, :2].cos()
+    places = [(block, block.other_streams[0]) for block in adapted.blocks]
+    opening = [each.__dict__["rskip_opening"] for each in places[0]]
+    x, y = (stack.enter(each) for stack, each in zip(opening, (x, y), strict=True))
+    for block, (first, second) in zip(adapted.blocks, places, strict=True):
+        (one, three), (two, four) = first.residuals.connections(), second.residuals.connections()
+        (a, x), (b, y) = one.before(x), two.before(y)
+        f, g = block.attend(a, b)
+        a, x = three.before(one.after(x, f))
+        b, y = four.before(two.after(y, g))
+        x, y = three.after(x, block.mlp(a)), four.after(y, block.other(b))
+    x, y = (each.__dict__["rskip_closing"].leave(s) for each, s in zip(places[-1], (x, y), strict=True))
+    torch.testing.assert_close(found, torch.cat([y, x], dim=1))
+
+
+class Finished(Joint):
+    """The second stream reads the first one after its last addition."""
+
+    def forward(self, image, text):
+        image = image + self.mlp(image)
+        return text + self.other[1:](self.other[0](text) + image.mean(1, keepdim=True)), image
+
+
+class Unpaired(JointModel):
+    def __init__(self, kind):
+        super().__init__(kind)
+        self.blocks[-1].last = True
+
+    def forward(self, tokens):
+        image = self.embed(tokens % 16)
+        text = image[:, :2].cos()
+        for block in self.blocks:
+            text, image = block(image, text=text)
+        return text
+
+
+def test_a_stream_that_another_one_reads_at_its_end_passes_on_no_state():
+    torch.manual_seed(0)
+    model = JointModel(Finished).eval()
+    torch.testing.assert_close(adapt(copy.deepcopy(model), "denseformer")(TOKENS), model(TOKENS))
+    with pytest.warns(UserWarning, match="blocks.0, image .Finished"):
+        adapted = adapt(model, "mhc")
+    assert adaptation(adapted).stacks == ("blocks, text: 3 × Finished (ffn)",)
+
+
+def test_the_last_block_may_return_one_of_two_streams():
+    stacks = adaptation(adapt(Unpaired(Joint), "mhc")).stacks
+    assert stacks == ("blocks, image: 2 × Joint (attention, ffn)", "blocks, text: 3 × Joint (attention, ffn)")
+
+
+@pytest.mark.parametrize("spec", ["deepnorm", "askip+ln"])
+def test_the_depth_is_that_of_one_stream(spec):
+    one = nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, 2, WIDTH, batch_first=True, norm_first=True), 3)
+    found = []
+    for model in (one, JointModel(Joint)):
+        adapt(model, spec, host_supplies=["branch_gain"])
+        found.append(next(each for each in model.modules() if isinstance(each, Residual)).connection)
+    assert repr(found[0]) == repr(found[1])
+
+
+def test_frac_reads_its_state():
+    block = adapt(nn.Sequential(Plain(), Plain()), "frac", example=torch.randn(2, 3, WIDTH))[0]
+    connection = block.residuals.ffn.connection
+    for parameter in block.parameters():
+        nn.init.normal_(parameter)
+    x = torch.randn(2, 3, WIDTH)
+    given, kept = connection.before(x)
+    torch.testing.assert_close(block(x), connection.after(kept, block.mlp(given)))
+
+
+class OneLine(Joint):
+    def forward(self, image, text):
+        both = [image, text]
+        for number, f in enumerate(self.attend(image, text)):
+            both[number] = both[number] + f
+        return both[1], both[0]
+
+
+def test_a_line_that_adds_to_several_streams_is_an_error():
+    with pytest.raises(SettingError, match="adds to several streams"):
+        adapt(JointModel(OneLine), "2rskip+ln")
+
+
 class Snake(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -361,6 +492,13 @@ def test_a_block_that_leaves_out_branches_returns_the_state_and_not_what_the_nex
     expected = x if branches == 0 or spec != "2rskip+ln" else block.residuals.connections()[0](x, torch.zeros_like(x))
     block.branches = branches
     torch.testing.assert_close(block(x), expected)
+
+
+def test_blocks_beside_adapted_ones_that_stay_are_told():
+    model = nn.Sequential(Leaves(), Leaves(), Leaves())
+    model[2].branches = 0
+    with pytest.warns(UserWarning, match="1 × Leaves"):
+        adapt(model, "2rskip+ln", example=torch.randn(2, 3, WIDTH))
 
 
 def test_globals_that_are_patched_later_are_seen(monkeypatch):
