@@ -265,8 +265,9 @@ each.
   model's outputs in evaluation and its gradients in training, bit by bit. Where the connection has no name, adapt
   itself has compared the library's sums.
 - **{", ".join(f"`{spec}`" for spec in SPECS)}**: `trains` if three steps of AdamW change a finite loss, and each new
-  parameter gets a gradient. (Some diffusion models ignore the text that their last block returns, so its parameters
-  get none in the library either.) `refused` is adapt's message; the model is then unchanged. `not run`: not measured.
+  parameter gets a gradient. (Some models ignore one of two streams that their last block returns, such as text, so its
+  parameters get none in the library either.) `refused` is adapt's message; the model is then unchanged. `not run`: not
+  measured.
 - **built**: architectures that can be built small and trained for a step. `without attention` are those of transformers
   in which no module is an attention. Files of timm without residual additions are left out.
 """

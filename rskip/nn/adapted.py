@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rskip.connections import StackConnection, State
 from rskip.nn.residuals import LayerResiduals, Residual
-from rskip.nn.rewriting import NAME, Plan, Unprovable, rewritten
+from rskip.nn.rewriting import NAME, Plan, rewritten
 from rskip.settings.errors import SettingError
 
 
@@ -183,12 +183,6 @@ class Several:
         """The passage of the stream that has this connection."""
         passage = next(each for each in reversed(self.passages) if each.block.rskip_route.first <= number)
         return passage.at(number - passage.block.rskip_route.first)
-
-    def join(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
-        name = type(self.passages[0].block).__name__
-        raise Unprovable(f"one line, or one function, of {name} adds to several streams")
-
-    inner = join
 
     def unseen(self, left: Tensor, right: Tensor, skip: int) -> Tensor:
         """What takes the place of a sum that did not run on the example."""

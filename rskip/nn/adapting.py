@@ -24,7 +24,18 @@ from rskip.nn.finding import Block, Stack, find_missed, find_stacks, norm_kind
 from rskip.nn.hosts import timm_model, transformers_model
 from rskip.nn.hosts.stream_models import StreamModel, stream_models
 from rskip.nn.proving import evaluated, prove, trained, undisturbed
-from rskip.nn.rewriting import YOURSELF, Plan, Unprovable, Ways, changes, find_guards, hops, missed_addition, plans
+from rskip.nn.rewriting import (
+    STREAM,
+    YOURSELF,
+    Plan,
+    Unprovable,
+    Ways,
+    changes,
+    find_guards,
+    hops,
+    missed_addition,
+    plans,
+)
 from rskip.nn.tracing import Trace, trace
 from rskip.settings.errors import SettingError
 
@@ -147,7 +158,7 @@ def adapt(
         for child in set(module.children()) - former:
             child.training = module.training
     unclosed = tuple(each.name for each in found if each.final is None and is_pre_norm(each))
-    unchanged = (*_left(adapted, spec), *(_unchanged_stacks(model) if blocks is None else ()))
+    unchanged = (*_left(adapted, spec), *(_unchanged_stacks(model) if wanted is None else _not_found(model, wanted)))
     stacks, modules = [], []
     for stack in found:
         changed = [block for block in stack.blocks if "residuals" in block.place._modules]
@@ -336,7 +347,7 @@ def _ways(modules: Sequence[Sequence[Block]]) -> list[Ways]:
     """The ways to each module's sums.
 
     Where several streams pass through the modules of a class, the connections of the first have the numbers from 0, of
-    the second from 100, and so on, the same in all these modules.
+    the second from STREAM, and so on, the same in all these modules.
     """
     several = {type(block.module) for streams in modules for block in streams[1:]}
     every = {(type(block.module), block.argument) for streams in modules for block in streams}
@@ -346,7 +357,7 @@ def _ways(modules: Sequence[Sequence[Block]]) -> list[Ways]:
         for block in streams:
             if type(block.module) in several:
                 known = sorted(argument for kind, argument in every if kind is type(block.module))
-                block.first = 100 * known.index(block.argument)
+                block.first = STREAM * known.index(block.argument)
             for number, addition in enumerate(block.additions, block.first):
                 for step, side in addition.sums:
                     side = side if step is addition.sums[-1][0] else -1 - side
@@ -468,6 +479,13 @@ def _described(name: str, blocks: Sequence[nn.Module], branches: Iterable[str]) 
 
 def _on_meta(model: nn.Module) -> bool:
     return any(each.is_meta for each in model.parameters())
+
+
+def _not_found(model: nn.Module, wanted: Callable[[nn.Module], bool]) -> Iterator[str]:
+    """The modules that the user named as blocks, look like some, and have no residual addition that was found."""
+    for name, module in model.named_modules():
+        if wanted(module) and _is_like_a_block(module) and not isinstance(module, AdaptedBlock):
+            yield f"{name} ({type(module).__name__})"
 
 
 def _unchanged_stacks(module: nn.Module, name: str = "") -> Iterator[str]:

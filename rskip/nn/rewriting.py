@@ -27,6 +27,7 @@ from rskip.nn.tracing import Spot, Step
 from rskip.settings.errors import SettingError
 
 NAME = "_rskip_"  # the argument by which the passage through a block reaches its additions
+STREAM = 100  # from the number of one stream's first connection in a block to that of the next
 TWIN = "_rskip_of_"  # prefix of the names of methods that take it beside the library's
 Place = tuple[int, int]  # line, counted from the function's first, and column in bytes: where an expression ends
 YOURSELF = "put the connections into the blocks yourself (docs/own_model.md)"  # the advice for what `adapt` refuses
@@ -156,6 +157,10 @@ def plans(chains: Sequence[Ways], guards: Mapping[CodeType, Collection[Place]]) 
     for number, _, way in ways:
         for step in range(len(way)):
             numbers.setdefault(_path(way, step), set()).add(number)
+    several = {type(way[0].owner) for number, _, way in ways if number >= STREAM}
+    for _, _, way in ways:
+        if type(way[0].owner) in several and all(len(numbers[_path(way, step)]) > 1 for step in range(len(way))):
+            raise Unprovable(f"{_where(way[-1].function, way[-1].end)} adds to several streams, or several times")
     places: dict[tuple[type | None, str, FunctionType], dict[Place, Site]] = {}
     helpers: dict[tuple[FunctionType, Place], FunctionType] = {}
     for number, side, way in ways:

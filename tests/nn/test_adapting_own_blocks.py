@@ -497,8 +497,9 @@ def test_a_block_that_leaves_out_branches_returns_the_state_and_not_what_the_nex
 def test_blocks_beside_adapted_ones_that_stay_are_told():
     model = nn.Sequential(Leaves(), Leaves(), Leaves())
     model[2].branches = 0
-    with pytest.warns(UserWarning, match="1 × Leaves"):
-        adapt(model, "2rskip+ln", example=torch.randn(2, 3, WIDTH))
+    for blocks, told in ((None, "1 × Leaves"), (Leaves, "2 .Leaves")):
+        with pytest.warns(UserWarning, match=told):
+            adapt(copy.deepcopy(model), "2rskip+ln", blocks=blocks, example=torch.randn(2, 3, WIDTH))
 
 
 def test_globals_that_are_patched_later_are_seen(monkeypatch):
